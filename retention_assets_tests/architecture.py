@@ -157,7 +157,7 @@ GIVEN_NAMES = {
 # or moves the number in the same commit with the reason; whoever subtracts lowers it.
 BUDGETS: Mapping[str, int] = {
     "(top)": 1_110,
-    "settings": 1_610,
+    "settings": 1_620,
     "policy": 2_750,
     "frames": 3_540,
     "exchange": 670,
@@ -173,14 +173,14 @@ BUDGETS: Mapping[str, int] = {
     "evaluation": 2_290,
     "sweep": 2_660,
     "pipeline": 2_490,
-    "people": 4_800,
+    "people": 4_810,
     "render": 2_250,
     "dagster": 3_320,
-    "demo": 740,
-    "retention_assets_tests": 59_930,
+    "demo": 750,
+    "retention_assets_tests": 59_970,
 }
 # Docstrings that begin with a word by which no sentence says what a thing is; and imports by tests of a module inside a folder.
-OPENINGS, ARROWS = 4, 552
+OPENINGS, ARROWS = 4, 555
 _OPENING = re.compile(r"(What|Which|Whether|Of|Those|As|So many|The same)\b")
 _FACES = re.compile(rf"{PACKAGE}(\.stores)?(\.\w+)?")
 

@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
+from retention_assets.definitions import build_defs
 from retention_assets.settings import Settings
+from retention_assets.settings.sections import DagsterSettings
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -83,6 +85,16 @@ def test_the_tree_of_the_architecture_is_the_tree() -> None:
     package = ROOT / "retention_assets"
     there = {entry.name for entry in package.iterdir() if entry.suffix == ".py" or (entry / "__init__.py").exists()}
     assert named == there
+
+
+def test_every_job_that_is_named_is_there() -> None:
+    """In documents, and in what the package says to people."""
+    jobs = set(build_defs(Settings(dagster=DagsterSettings(jobs="all"))).get_repository_def().job_names)
+    pages = [page for page in PAGES if page.stem not in ("CHANGELOG", "ARCHITECTURE")]
+    texts = [file.read_text("utf-8") for file in (*pages, *(ROOT / "retention_assets").rglob("*.py"))]
+    named = {job for text in texts for job in re.findall(r"(?:job|launch) `(\w+)`|`((?:look|act|delete)_\w+)`", text)}
+    assert {"act_keep", "delete_cycle", "look_preview"} <= (names := {"".join(job) for job in named})
+    assert names - jobs == set()
 
 
 def generator() -> Any:

@@ -147,10 +147,10 @@ def share_jobs(patch: pytest.MonkeyPatch) -> None:
     from dagster._core.storage.event_log.sqlite import sqlite_event_log
     from dagster._core.storage.runs.sqlite import sqlite_run_storage
 
-    from retention_assets.dagster import build
+    from retention_assets.dagster import build, jobs
 
-    for name in ("jobs", "operation_jobs", "partition_jobs"):
-        patch.setattr(build, name, cache(getattr(build, name)))
+    for module, name in ((build, "asset_jobs"), (jobs, "_operation_job")):
+        patch.setattr(module, name, cache(getattr(module, name)))
     patch.setattr(build, "chain", _made_once(vars(build)["chain"]))
     for module in (sqlite_event_log, sqlite_run_storage):
         patch.setattr(module, "create_engine", _made_once(module.create_engine))

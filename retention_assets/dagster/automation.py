@@ -10,7 +10,7 @@ import inspect
 import json
 import warnings
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -18,14 +18,16 @@ import dagster as dg
 import pyarrow as pa
 
 from retention_assets.clock import now
-from retention_assets.dagster.jobs import STEP
-from retention_assets.dagster.naming import BY_STORE, Names, over_partitions
+from retention_assets.dagster.jobs import CYCLE, EVALUATE, REPORT, STEP, SWEEP, AssetJob
+from retention_assets.dagster.naming import BY_STORE, Names
 from retention_assets.dagster.partitions import is_valid_key
 from retention_assets.dagster.step import Resources, masking_faults, resources_in, show_unseen
 from retention_assets.dagster.stores import changed_stores, store_health
 from retention_assets.datasets import by_store, store_of
 from retention_assets.evaluation.changes import Listing, as_globs, datasets_to_evaluate, list_datasets
 from retention_assets.evaluation.rules_in_force import files_of, foreseen_rulebook, rules_digests
+from retention_assets.people.audit import audit_verify
+from retention_assets.people.housekeeping import housekeeping
 from retention_assets.policy.book import LoadOutcome, datasets_touched
 from retention_assets.policy.datahub import escape_glob
 from retention_assets.policy.durations import Duration, text_of
@@ -70,7 +72,7 @@ _NAMED = 5
 
 
 def run_requests(
-    job: str,
+    job: AssetJob,
     resources: Resources,
     instance: dg.DagsterInstance,
     datasets: Collection[str] | None,
@@ -82,7 +84,7 @@ def run_requests(
     `globs` say the same as `datasets`, which are None where not all are known by name.
     """
     names, settings = resources.names, resources.retention.settings
-    listed = dg.RunRequest(run_config={"datasets": list(globs)}, tags=tags, job_name=names.of(job))
+    listed = dg.RunRequest(run_config={"datasets": list(globs)}, tags=tags, job_name=names.of(job.job))
     if datasets is None or len(datasets) > settings.automation.assets_up_to:
         return [listed]
     keys = set(by_store(datasets) if settings.partition_by == BY_STORE else datasets)
@@ -97,7 +99,7 @@ def run_requests(
     for first, last in stretches:
         ends = {"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last}
         partitions = {"dagster/partition": first} if first == last else ends
-        requests.append(dg.RunRequest(None, config, {**tags, **partitions}, names.of(over_partitions(job))))
+        requests.append(dg.RunRequest(None, config, {**tags, **partitions}, names.of(job.over_partitions)))
     return requests
 
 
@@ -128,13 +130,13 @@ def digest_of(value: object) -> str:
     return hashlib.sha256(json.dumps(value).encode()).hexdigest()
 
 
-_JOBS = ("evaluate", "cycle", over_partitions("evaluate"))
+_JUDGING = (EVALUATE.job, EVALUATE.over_partitions, CYCLE.job)
 # a run that dies is launched again so often, where the instance has run retries turned on
 _RETRIES = {"dagster/max_retries": "2"}
 
 
 def _active_evaluation(instance: dg.DagsterInstance, resources: Resources) -> dg.RunRecord | None:
-    return active_run(instance, map(resources.names.of, _JOBS), resources.names.key("candidate_marks"))
+    return active_run(instance, map(resources.names.of, _JUDGING), resources.names.key("candidate_marks"))
 
 
 def evaluation_loop(context: dg.SensorEvaluationContext, resources: Resources) -> dg.SensorResult:
@@ -163,7 +165,7 @@ def evaluation_loop(context: dg.SensorEvaluationContext, resources: Resources) -
     counts = (f"{number:,} {reason}" for reason, number in Counter(reasons.values()).most_common())
     context.log.info(f"{', '.join(counts)}{waiting}.")
     datasets = list(reasons)[: automation.datasets_per_run]
-    requests = run_requests("evaluate", resources, context.instance, datasets, as_globs(datasets, present), {KIND: "evaluate"})
+    requests = run_requests(EVALUATE, resources, context.instance, datasets, as_globs(datasets, present), {KIND: "evaluate"})
     return dg.SensorResult(run_requests=requests, asset_events=news)
 
 
@@ -195,7 +197,7 @@ def policy_files(context: dg.SensorEvaluationContext, resources: Resources) -> d
     globs = [escape_glob(name) for name in sorted(names)] + [f"{escape_glob(store)}/*" for store in away]
     if globs:
         tags = {KIND: "evaluate", **_RETRIES}
-        requests = run_requests("evaluate", resources, context.instance, None if away else sorted(names), globs, tags)
+        requests = run_requests(EVALUATE, resources, context.instance, None if away else sorted(names), globs, tags)
         return dg.SensorResult(run_requests=requests, cursor=digest)
     news = f"{shorten(written)}: no dataset is touched, the next run loads it." if written else "They say what the book says."
     return dg.SensorResult(skip_reason=f"The policy files changed. {news}", cursor=digest)
@@ -223,7 +225,7 @@ _RETRY_AFTER = timedelta(hours=1)
 _LOOK_AGAIN = timedelta(hours=20)
 # some builds of SQLite take no more in one statement
 _KEYS = 10_000
-_SWEEPING = ("sweep", "cycle", over_partitions("sweep"))
+_SWEEPING = (SWEEP.job, SWEEP.over_partitions, CYCLE.job)
 
 # Dagster warns of its own parameter for every sensor that has jobs; whoever loads definitions can do nothing about it.
 warnings.filterwarnings("ignore", "Parameter `owners` of initializer `SensorDefinition", dg.BetaWarning)
@@ -231,10 +233,10 @@ warnings.filterwarnings("ignore", "Parameter `owners` of initializer `SensorDefi
 SensorFunction = Callable[[dg.SensorEvaluationContext, Resources], dg.SensorResult]
 
 
-def sensors(settings: Settings, names: Names, jobs: Iterable[Any]) -> list[dg.SensorDefinition]:
+def sensors(settings: Settings, names: Names, jobs: Mapping[str, Any]) -> list[dg.SensorDefinition]:
     """Make the sensors. Those run from the start that the settings ask for, the others wait for a person to start them."""
-    wanted, by_name = settings.automation, {job.name: job for job in jobs}
-    evaluate, sweep = ([by_name[names.of(word)] for word in (job, over_partitions(job))] for job in ("evaluate", "sweep"))
+    wanted = settings.automation
+    evaluate, sweep = ([jobs[names.of(job.job)], jobs[names.of(job.over_partitions)]] for job in (EVALUATE, SWEEP))
     return [
         _sensor(names, dataset_discovery, None, _DISCOVERY_SECONDS, wanted.discover),
         _sensor(names, policy_files, evaluate, _DISCOVERY_SECONDS, wanted.policies),
@@ -321,7 +323,7 @@ def sweep_tick(context: dg.SensorEvaluationContext, resources: Resources) -> dg.
         return dg.SensorResult(skip_reason=f"{len(due):,} datasets have marks that are due; {explain_wait(run)}")
     if not due:
         # An empty sweep puts on record that somebody looked and nothing was due.
-        requests = run_requests("sweep", resources, context.instance, None, ["*"], {KIND: "sweep"})
+        requests = run_requests(SWEEP, resources, context.instance, None, ["*"], {KIND: "sweep"})
         return dg.SensorResult(run_requests=requests)
     digest, datasets = digest_of(due), [pending.dataset for pending in due]
     before = json.loads(context.cursor or "{}")
@@ -330,7 +332,7 @@ def sweep_tick(context: dg.SensorEvaluationContext, resources: Resources) -> dg.
         unchanged = f"The last sweep has changed nothing on {shorten(datasets)}: tried again once an hour."
         return dg.SensorResult(skip_reason=unchanged)
     globs = [escape_glob(name) for name in datasets]
-    requests = run_requests("sweep", resources, context.instance, datasets, globs, {KIND: "sweep"})
+    requests = run_requests(SWEEP, resources, context.instance, datasets, globs, {KIND: "sweep"})
     return dg.SensorResult(run_requests=requests, cursor=json.dumps({"digest": digest, "at": at.isoformat()}))
 
 
@@ -339,24 +341,25 @@ _HOUSEKEEPING = "Where a store expires rows by itself, puts off what must not go
 _VERIFICATION = "Computes the whole record of the ledger again. A run that fails names what was changed past the ledger."
 
 
-def schedules(automation: AutomationSettings, names: Names) -> list[dg.ScheduleDefinition]:
-    """Make the schedules. They run from the start if the settings ask for it, or else wait for a person to start them."""
+def schedules(automation: AutomationSettings, names: Names, jobs: Mapping[str, Any]) -> list[dg.ScheduleDefinition]:
+    """Make the schedules of jobs that exist. One for which the settings do not ask waits for a person to start it."""
     return [
         dg.ScheduleDefinition(
             name=names.of(name),
             cron_schedule=cron,
-            job_name=names.of(job),
-            run_config_fn=_ended_day if job == "report" else None,
-            tags={KIND: job},
+            job_name=names.of(job.job),
+            run_config_fn=_ended_day if job is REPORT else None,
+            tags={KIND: job.name},
             execution_timezone="UTC",
             description=description,
             default_status=dg.DefaultScheduleStatus.RUNNING if is_on else dg.DefaultScheduleStatus.STOPPED,
         )
         for name, cron, job, is_on, description in (
-            ("daily_report", "0 0 * * *", "report", automation.report, _REPORT),
-            ("daily_housekeeping", "10 0 * * *", "housekeeping", automation.housekeeping, _HOUSEKEEPING),
-            ("daily_verification", "20 0 * * *", "audit_verify", automation.verify, _VERIFICATION),
+            ("daily_report", "0 0 * * *", REPORT, automation.report, _REPORT),
+            ("daily_housekeeping", "10 0 * * *", housekeeping, automation.housekeeping, _HOUSEKEEPING),
+            ("daily_verification", "20 0 * * *", audit_verify, automation.verify, _VERIFICATION),
         )
+        if names.of(job.job) in jobs
     ]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import dagster as dg
 
 from retention_assets.dagster.automation import schedules, sensors
-from retention_assets.dagster.jobs import chain, jobs, operation_jobs, partition_jobs
+from retention_assets.dagster.jobs import asset_jobs, chain, operation_jobs
 from retention_assets.dagster.naming import Names
 from retention_assets.dagster.step import QuietSparkResource
 from retention_assets.dagster.stores import store_assets
@@ -93,12 +93,12 @@ def embedded_defs(settings: Settings, key_prefix: str | Sequence[str] = (), **ov
     stores = store_assets(settings, names)
     sources = [store.key for store in stores]
     assets = chain(names, settings.dagster, sources, _freshness_policies(settings.automation))
-    job_definitions = [*jobs(names), *operation_jobs(names), *partition_jobs(names)]
+    jobs = {job.name: job for job in (*asset_jobs(names), *operation_jobs(settings, names))}
     return dg.Definitions(
         assets=[*stores, assets],
-        jobs=job_definitions,
-        sensors=sensors(settings, names, job_definitions),
-        schedules=schedules(settings.automation, names),
+        jobs=jobs.values(),
+        sensors=sensors(settings, names, jobs),
+        schedules=schedules(settings.automation, names, jobs),
         resources=resources(settings, names, **overrides),
     )
 

@@ -14,6 +14,7 @@ from uuid import uuid4
 import dagster as dg
 
 from retention_assets.dagster.build import build_defs
+from retention_assets.dagster.jobs import ASSET_JOBS
 from retention_assets.dagster.naming import Names
 from retention_assets.dagster.partitions import WITHOUT_PAGES
 from retention_assets.dagster.step import ACTOR_TAG, STARTING
@@ -71,7 +72,8 @@ def run_job(
     `accept_large` is for jobs that sweep: they do it also where that takes more than usual.
     """
     at = Environment(settings).instant(as_of)
-    definition = build_defs(settings).resolve_job_def(Names(settings.dagster.key_prefix).of(job))
+    name = next(each.job for each in ASSET_JOBS if each.name == job)
+    definition = build_defs(settings).resolve_job_def(Names(settings.dagster.key_prefix).of(name))
     # Dagster's own console would show every failure as a trace of its internals; the result has it as a sentence.
     config: dict[str, Any] = {"as_of": text_of(as_of) if as_of else "", "datasets": list(datasets), "log_level": "CRITICAL"}
     if accept_large:

@@ -11,7 +11,7 @@ op follows one whose blocking check failed.
 import json
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -22,14 +22,12 @@ from pydantic import Field, create_model
 from retention_assets.dagster.assets import branch_views, candidate_marks, retention_policies, transaction_log
 from retention_assets.dagster.check_queries import CHECKS
 from retention_assets.dagster.checks import check_events, check_specs
-from retention_assets.dagster.naming import Names, over_partitions
+from retention_assets.dagster.naming import Names
 from retention_assets.dagster.partitions import RetentionAsset
 from retention_assets.dagster.step import (
     AsOfConfig,
     JudgingConfig,
-    ListConfig,
     SweepConfig,
-    SweepListConfig,
     actor_of,
     masking_faults,
     refuse_variables,
@@ -69,6 +67,7 @@ from retention_assets.pipeline.file_systems import inside
 from retention_assets.pipeline.stage import write_text
 from retention_assets.render.dagster import plot_metadata, table
 from retention_assets.render.svg import Plot
+from retention_assets.settings.model import Settings
 from retention_assets.settings.sections import DagsterSettings
 
 JUDGING = (retention_policies, transaction_log, branch_views, candidate_marks)
@@ -79,7 +78,7 @@ CHAIN = (*JUDGING, *SWEEPING)
 STEP = "retention"
 _NO_PARTITION = (
     "Nothing is done: the assets have partitions, and this run names none. Choose partitions, or launch a job over lists, such"
-    " as `cycle`."
+    " as `delete_cycle`."
 )
 
 
@@ -140,72 +139,83 @@ def _refuse_late_checks(context: dg.AssetExecutionContext, names: Names) -> None
             )
 
 
+@dataclass(frozen=True)
+class AssetJob:
+    """Job over a list of datasets, in which each asset is an op. `over_partitions` names the same over partitions."""
+
+    name: str
+    kind: Kind
+    assets: Sequence[RetentionAsset]
+    form: type[AsOfConfig]
+    description: str
+
+    @property
+    def job(self) -> str:
+        return self.kind.job(self.name)
+
+    @property
+    def over_partitions(self) -> str:
+        return f"{self.job}_partitions"
+
+
 _EVALUATE = "Load the policies, read the logs, compute views, judge every transaction, and mark what may go."
 _SWEEP = "Delete what was marked and whose grace is over, after a last look at each dataset; then report."
 _CYCLE = "All of it: read, judge, mark, sweep what is due, report."
 _REPORT = "Put the report of a day together: what was to go, and what became of it so far."
-_EVALUATE_PARTITIONS = "Read, judge and mark the datasets of some partitions."
-_SWEEP_PARTITIONS = "Delete what is due of the datasets of some partitions, after a last look at each; then report."
-_Form = type[AsOfConfig]
+EVALUATE = AssetJob("evaluate", Kind.ACT, JUDGING, JudgingConfig, _EVALUATE)
+SWEEP = AssetJob("sweep", Kind.DELETE, SWEEPING, SweepConfig, _SWEEP)
+CYCLE = AssetJob("cycle", Kind.DELETE, CHAIN, SweepConfig, _CYCLE)
+# A report is about all datasets, and has only a day to choose.
+REPORT = AssetJob("report", Kind.ACT, (purge_report,), AsOfConfig, _REPORT)
+ASSET_JOBS = (EVALUATE, SWEEP, CYCLE, REPORT)
+_LOG_LEVEL = dg.Field(
+    str, default_value="INFO", description="How much the run says on the console: DEBUG, INFO, WARNING or ERROR."
+)
 
 
-def jobs(names: Names) -> list[dg.JobDefinition]:
-    """Make the jobs over lists. A report is about all datasets, and has only a day to choose."""
-    return [
-        _job(names, "evaluate", JUDGING, Kind.ACT, _EVALUATE, JudgingConfig, ListConfig),
-        _job(names, "sweep", SWEEPING, Kind.DELETE, _SWEEP, SweepConfig, SweepListConfig),
-        _job(names, "cycle", CHAIN, Kind.DELETE, _CYCLE, SweepConfig, SweepListConfig),
-        _job(names, "report", (purge_report,), Kind.ACT, _REPORT, AsOfConfig, AsOfConfig),
-    ]
-
-
-def partition_jobs(names: Names) -> list[Any]:
-    return [
+def asset_jobs(names: Names) -> list[Any]:
+    over_partitions = [
         dg.define_asset_job(
-            names.of(over_partitions(job)),
-            selection=dg.AssetSelection.assets(*(names.key(asset.name) for asset in assets)),
-            description=kind.describe(description),
-            tags=kind.tags,
+            names.of(job.over_partitions),
+            selection=dg.AssetSelection.assets(*(names.key(asset.name) for asset in job.assets)),
+            description=f"{job.kind.describe(job.description)} Over partitions: the graph shows them at work.",
+            tags=job.kind.tags,
             executor_def=dg.in_process_executor,
         )
-        for job, assets, kind, description in (
-            ("evaluate", JUDGING, Kind.ACT, _EVALUATE_PARTITIONS),
-            ("sweep", SWEEPING, Kind.DELETE, _SWEEP_PARTITIONS),
-        )
+        for job in (EVALUATE, SWEEP)
     ]
+    return [*(_list_job(names, job) for job in ASSET_JOBS), *over_partitions]
 
 
-def _job(
-    names: Names, name: str, assets: Sequence[RetentionAsset], kind: Kind, description: str, form: _Form, launched: _Form
-) -> dg.JobDefinition:
-    ops = [_op(names, name, asset, asset is assets[0], form) for asset in assets]
+def _list_job(names: Names, job: AssetJob) -> dg.JobDefinition:
+    ops, fields = [_op(names, job, asset) for asset in job.assets], job.form.to_fields_dict()
 
-    @dg.graph(name=names.of(name), description=kind.describe(description))
+    @dg.graph(name=names.of(job.job), description=job.kind.describe(job.description))
     def graph() -> None:
         before = None
         for op in ops:
             before = op() if before is None else op(before)
 
     def fill_in(given: Mapping[str, Any]) -> dict[str, Any]:
-        config = {"config": {field: given[field] for field in form.model_fields}}
-        level = {"console": {"config": {"log_level": given["log_level"]}}} if "log_level" in given else {}
-        return {"ops": {op.name: config for op in ops}, "loggers": level}
+        config = {"config": {field: given[field] for field in fields}}
+        level = {"config": {"log_level": given["log_level"]}}
+        return {"ops": {op.name: config for op in ops}, "loggers": {"console": level}}
 
-    mapping = dg.ConfigMapping(fill_in, launched.to_config_schema())
-    return graph.to_job(config=mapping, executor_def=dg.in_process_executor, tags=kind.tags)
+    mapping = dg.ConfigMapping(fill_in, {**fields, "log_level": _LOG_LEVEL})
+    return graph.to_job(config=mapping, executor_def=dg.in_process_executor, tags=job.kind.tags)
 
 
-def _op(names: Names, job: str, asset: RetentionAsset, is_first: bool, form: _Form) -> dg.OpDefinition:
+def _op(names: Names, job: AssetJob, asset: RetentionAsset) -> dg.OpDefinition:
     @dg.op(
-        name=names.of(f"{job}_{asset.name}"),
-        config_schema=form.to_config_schema().config_type,
-        ins={} if is_first else {"before": dg.In(dg.Nothing)},
+        name=names.of(f"{job.name}_{asset.name}"),
+        config_schema=job.form.to_config_schema().config_type,
+        ins={} if asset is job.assets[0] else {"before": dg.In(dg.Nothing)},
         out=dg.Out(dg.Nothing),
         required_resource_keys=names.resources,
         pool=names.sweeps if asset is swept_transactions else None,
     )
     def op(context: dg.OpExecutionContext) -> Iterator[Any]:
-        step = resources_in(context.resources, names).step(context, names.key(asset.name), form(**context.op_config))
+        step = resources_in(context.resources, names).step(context, names.key(asset.name), job.form(**context.op_config))
         with sentences_of_faults():
             yield from asset.make(step, dg.AssetMaterialization)
             yield from check_events(step, CHECKS.get(asset.name, ()))
@@ -213,16 +223,22 @@ def _op(names: Names, job: str, asset: RetentionAsset, is_first: bool, form: _Fo
     return op
 
 
+# what an operator needs in a browser; the rest is on the command line
+_USUAL: Sequence[Operation[Any]] = (show_upcoming, make_explanation, keep, unmark, hold, release)
 OPERATIONS: Sequence[Operation[Any]] = (
-    show_upcoming, make_explanation, open_history, show_plan, make_forecast, keep, unmark, hold, release, advance_visibility,
-    change_realm, policy_overwrite, policy_revoke, clock_accept, clock_reset, audit_verify, audit_accept, scan_accept,
-    housekeeping,
+    *_USUAL, open_history, show_plan, make_forecast, advance_visibility, change_realm, policy_overwrite, policy_revoke,
+    clock_accept, clock_reset, audit_verify, audit_accept, scan_accept, housekeeping,
 )  # fmt: skip
 _ACTOR = Field(default="", description="Who does it, such as ann: the record keeps it, beside Dagster's user and run.")
 
 
-def operation_jobs(names: Names) -> list[dg.JobDefinition]:
-    return [_operation_job(operation, names) for operation in OPERATIONS]
+def operation_jobs(settings: Settings, names: Names) -> list[dg.JobDefinition]:
+    """Make the jobs that the settings ask for: the usual ones and those of schedules that are on, or all."""
+    automation, operations = settings.automation, list(OPERATIONS)
+    if settings.dagster.jobs == "usual":
+        scheduled = ((housekeeping, automation.housekeeping), (audit_verify, automation.verify))
+        operations = [*_USUAL, *(operation for operation, is_on in scheduled if is_on)]
+    return [_operation_job(operation, names) for operation in operations]
 
 
 def _operation_job(operation: Operation[Any], names: Names) -> dg.JobDefinition:
@@ -235,7 +251,7 @@ def _operation_job(operation: Operation[Any], names: Names) -> dg.JobDefinition:
     )
 
     @dg.op(
-        name=names.of(f"{operation.job}_act"),
+        name=names.of(operation.name),
         config_schema=form.to_config_schema().config_type,
         out=dg.Out(dg.Nothing),
         required_resource_keys=names.resources,
@@ -253,8 +269,8 @@ def _operation_job(operation: Operation[Any], names: Names) -> dg.JobDefinition:
             with operation.open(operation.request(**typed), resources.retention) as result:
                 metadata = _shown(context.log, result)
                 if operation.keeps_file:
-                    folder = resources.warehouse.folder(names.key(operation.job).to_user_string(), context.run_id)
-                    file = inside(folder, f"{operation.job}.json")
+                    folder = resources.warehouse.folder(names.key(operation.name).to_user_string(), context.run_id)
+                    file = inside(folder, f"{operation.name}.json")
                     write_text(json_text(result.data, indent=2), file)
                     metadata["file"] = Path(file)
             context.add_output_metadata({name: _in_dagster(value) for name, value in metadata.items() if value is not None})

@@ -74,7 +74,3 @@ class Names:
     def sweeps(self) -> str:
         """Pool of whatever sweeps. A courtesy to people who look at Dagster; the lock is the lease in the ledger."""
         return self.of("sweeps")
-
-
-def over_partitions(job: str) -> str:
-    return f"{job}_partitions"

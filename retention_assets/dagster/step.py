@@ -88,16 +88,6 @@ class SweepConfig(JudgingConfig):
     )
 
 
-class ListConfig(JudgingConfig):
-    """The datasets of a job, and how much it says on the console."""
-
-    log_level: str = Field(default="INFO", description="DEBUG, INFO, WARNING or ERROR.")
-
-
-class SweepListConfig(ListConfig, SweepConfig):
-    """List of datasets that a job sweeps."""
-
-
 STARTING = "Starting Spark …"
 
 

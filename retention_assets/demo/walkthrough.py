@@ -71,7 +71,9 @@ def _environment(folder: Path, console: Console, before: Mapping[str, int]) -> N
 
 def _mark(settings: Settings, console: Console) -> None:
     _title(console, 2, "Mark", AS_OF)
-    console.print("The job `cycle` runs in Dagster, on Spark: it reads every history, judges each transaction, and marks …\n")
+    console.print(
+        "The job `delete_cycle` runs in Dagster, on Spark: it reads every history, judges each transaction, and marks …\n"
+    )
     ran = _run(settings, AS_OF)
     _verdicts(ran, console)
     console.print(

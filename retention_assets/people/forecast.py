@@ -62,7 +62,7 @@ class ForecastRequest(Request):
     "retention forecast",
     "retention forecast --days 365 -p other-policies/ -f json",
     progress="living through {days:,} days",
-    job="forecast",
+    name="forecast",
     keeps_file=True,
 )
 def make_forecast(request: ForecastRequest, environment: Environment) -> Result:

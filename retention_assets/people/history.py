@@ -80,7 +80,7 @@ class UpcomingRequest(Request):
     as_of: AsOf = None
 
 
-@operation(Kind.LOOK, job="upcoming")
+@operation(Kind.LOOK, name="upcoming")
 def show_upcoming(request: UpcomingRequest, environment: Environment) -> Result:
     """What goes next week? Whatever is marked and falls due in some days, by name and size, without what a hold keeps."""
     with environment.ledger_if_any() as ledger:
@@ -125,7 +125,7 @@ class ExplainRequest(Request):
     "retention explain lake/raw.orders T1",
     "retention explain lake/raw.orders T1 -t 'in 30d'",
     progress="reading {dataset}",
-    job="explain",
+    name="explain",
 )
 def make_explanation(request: ExplainRequest, environment: Environment) -> Result:
     """Explain the verdict of one TRANSACTION of DATASET, line by line, and say whether it is scheduled for deletion.
@@ -208,7 +208,7 @@ class HistoryRequest(Request):
     "retention history lake/raw.orders",
     "retention history lake/raw.orders T1 -f json",
     progress="reading {dataset}",
-    job="history",
+    name="history",
 )
 @contextmanager
 def open_history(request: HistoryRequest, environment: Environment) -> Iterator[Result]:

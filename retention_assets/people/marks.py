@@ -155,7 +155,7 @@ def _mark_sentences(kept: KeptMarks, release: str) -> Iterator[str]:
     placed = "was placed" if kept.placed else "was in force already"
     yield f"The hold {kept.hold} {placed}: no policy marks or sweeps what it holds."
     yield from _too_late(kept.sweeping, kept.swept)
-    yield f"To end it: `{release}`, or the job `release`. From then on policies alone decide."
+    yield f"To end it: `{release}`, or the job `act_release`. From then on policies alone decide."
 
 
 def _too_late(sweeping: int, swept: int) -> Iterator[str]:
@@ -245,7 +245,7 @@ class MarksRequest(Request):
 
 
 @operation(
-    Kind.LOOK, "retention marks", "retention marks --due", "retention marks -d 'lake/raw.*' -s SWEPT -f json", job="marks"
+    Kind.LOOK, "retention marks", "retention marks --due", "retention marks -d 'lake/raw.*' -s SWEPT -f json", name="marks"
 )
 @contextmanager
 def list_marks(request: MarksRequest, environment: Environment) -> Iterator[Result]:

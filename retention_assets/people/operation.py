@@ -50,6 +50,10 @@ class Kind(Enum):
     def tags(self) -> dict[str, str]:
         return {KIND_TAG: self.value}
 
+    def job(self, name: str) -> str:
+        """Name of the Dagster job: the kind stands first, so that Dagster's list is grouped by it."""
+        return f"{self.value}_{name}"
+
     def describe(self, text: str) -> str:
         return f"{_BEGINNINGS[self]} {text}"
 
@@ -251,10 +255,13 @@ class Operation(Generic[R]):
     examples: tuple[str, ...]
     # shown on a terminal while it runs, with fields of the request
     progress: str
-    # name of the Dagster job
-    job: str
+    name: str
     # a run keeps the JSON in a file of its folder
     keeps_file: bool
+
+    @property
+    def job(self) -> str:
+        return self.kind.job(self.name)
 
     @property
     def help(self) -> str:
@@ -273,12 +280,12 @@ class Operation(Generic[R]):
 
 
 def operation(
-    kind: Kind, *examples: str, progress: str = "", job: str | None = None, keeps_file: bool = False
+    kind: Kind, *examples: str, progress: str = "", name: str | None = None, keeps_file: bool = False
 ) -> Callable[[Callable[[R, Environment], Result | AbstractContextManager[Result]]], Operation[R]]:
     """Declare an operation, by the type of the request that its function takes."""
 
     def declare(run: Callable[[R, Environment], Result | AbstractContextManager[Result]]) -> Operation[R]:
-        return Operation(run, run.__annotations__["request"], kind, examples, progress, job or run.__name__, keeps_file)
+        return Operation(run, run.__annotations__["request"], kind, examples, progress, name or run.__name__, keeps_file)
 
     return declare
 

@@ -363,7 +363,7 @@ def make_plan(request: PlanRequest, environment: Environment) -> RetentionPlan:
     "retention plan -d 'lake/raw.*' --detail",
     "retention plan -t 'in 7d' -f json",
     progress="reading the stores, judging, and sweeping a copy",
-    job="preview",
+    name="preview",
     keeps_file=True,
 )
 def show_plan(request: PlanRequest, environment: Environment) -> Result:
@@ -385,7 +385,7 @@ def show_plan(request: PlanRequest, environment: Environment) -> Result:
         to_do=plan.to_do,
         data=plan.as_dict(),
     )
-    does_it = "The job `cycle` does it; `keep` takes something out of it for good."
+    does_it = "The job `delete_cycle` does it; `act_keep` takes something out of it for good."
     return replace(result, page=lambda: (replace(result, next=does_it).answer, plan.metadata()))
 
 

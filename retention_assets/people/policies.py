@@ -256,7 +256,7 @@ def policy_revoke(request: EntryRequest, environment: Environment) -> Result:
     if orphaned:
         next_ = (
             f"the next sweep spares those of its {orphaned:,} open marks that no other policy in force selects."
-            f" `retention unmark --policy {quote(written.name)} --reason …` or the job `unmark` takes them back now."
+            f" `retention unmark --policy {quote(written.name)} --reason …` or the job `act_unmark` takes them back now."
         )
     return _written(written, next_, orphaned_marks=orphaned)
 

@@ -1,4 +1,4 @@
-"""`retention run`: the job `cycle` without a UI, through Dagster. At a terminal a person first sees what it would delete."""
+"""`retention run`: the job `delete_cycle` without a UI. At a terminal a person first sees what it would delete."""
 
 import sys
 from contextlib import ExitStack

@@ -73,7 +73,7 @@ class Warehouse:
         # publications may cover more datasets than asked for: limit them
         folders = _folders_of(published, chosen) or _folders_of(ledger.publications.of(asset), chosen)
         if not folders:
-            raise Refused(f"{asset} was never materialized for these datasets. Materialize it first, or run `evaluate`.")
+            raise Refused(f"{asset} was never materialized for these datasets. Materialize it first, or run `act_evaluate`.")
         return [Source(folder, frozenset(datasets)) for folder, datasets in sorted(folders.items())]
 
     def clean(self, ledger: Ledger, assets: Collection[str], is_over: Callable[[str, datetime | None], bool]) -> int:

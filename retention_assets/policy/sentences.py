@@ -193,7 +193,7 @@ def deletion_message(
     if status == "MARKED":
         due = f"It is due since {text_of(due_at)}" if due_at <= as_of else f"It is due at {text_of(due_at)}"
         name = " ".join(shlex.quote(one) for one in (dataset, transaction))
-        keep = f"To keep it: the job `keep`, or `retention keep {name} --reason …`."
+        keep = f"To keep it: the job `act_keep`, or `retention keep {name} --reason …`."
         return DeletionMessage(message, f"{due}, by policy {policy}. {keep}")
     if status == "SWEEPING":
         since = f" since {text_of(changed_at)}" if changed_at else ""

@@ -282,7 +282,7 @@ _MEANINGS = {
     "spare": "a policy selects them, but something protects them",
     "keep": "no policy selects them",
 }
-_KEEP = "To keep something of it for good, launch `keep` with its dataset and, if not all of it is meant, its transactions."
+_KEEP = "To keep something of it for good, launch `act_keep` with its dataset and, if not all of it is meant, its transactions."
 
 
 # --- what goes next ---------------------------------------------------------------------------------------------------

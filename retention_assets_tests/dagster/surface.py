@@ -14,7 +14,7 @@ import dagster as dg
 from retention_assets.definitions import build_defs
 from retention_assets.policy import parse_duration
 from retention_assets.settings import Settings
-from retention_assets.settings.sections import AutomationSettings
+from retention_assets.settings.sections import AutomationSettings, DagsterSettings
 
 
 def surface(defs: dg.Definitions) -> Mapping[str, Any]:
@@ -71,7 +71,7 @@ def all_on() -> dg.Definitions:
     """The definitions of settings that ask for everything."""
     minute = parse_duration("1m")
     on = AutomationSettings(discover=True, policies=True, report=True, verify=True, sweep=minute, evaluate=minute)
-    return build_defs(Settings(automation=on))
+    return build_defs(Settings(automation=on, dagster=DagsterSettings(jobs="all")))
 
 
 def _config(repository: dg.RepositoryDefinition, asset: str) -> list[str]:

@@ -78,7 +78,7 @@ def test_a_step_opens_its_ledger_for_its_work_and_once_more_for_all_of_its_check
         return open_ledger(*place, **how)
 
     monkeypatch.setattr("retention_assets.ledger.open_ledger", note)
-    done = run(lake, "cycle", instance)
+    done = run(lake, "delete_cycle", instance)
     steps = [event for event in done.all_events if event.is_step_success]
     assert (done.success, len(steps), len(opened)) == (True, 6, 10)
 
@@ -87,8 +87,8 @@ def test_a_step_opens_its_ledger_for_its_work_and_once_more_for_all_of_its_check
 def test_every_check_passes_on_sound_runs_and_looks_at_what_is_published_when_launched_alone(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:
-    assert run(lake, "evaluate", instance).success
-    done = run(lake, "cycle", instance, DUE)
+    assert run(lake, "act_evaluate", instance).success
+    done = run(lake, "delete_cycle", instance, DUE)
     assert done.success
     everything = {check.name for checks in CHECKS.values() for check in checks}
     assert evaluations(done).keys() == everything
@@ -202,7 +202,7 @@ def test_a_mark_in_a_latest_view_stops_the_cycle_and_any_sweep_after_it(
     assert lake.left() == before
     # Another instance, which knows of no check; and a dataset that the check did not name.
     with dg.DagsterInstance.ephemeral() as other:
-        alone = run(lake, "sweep", other, DUE)
+        alone = run(lake, "delete_sweep", other, DUE)
     swept = {event.asset_key: event.materialization.metadata for event in alone.get_asset_materialization_events()}
     rows = swept[dg.AssetKey("swept_transactions")]["data/by_dataset"]
     assert isinstance(rows.value, list)
@@ -213,7 +213,7 @@ def test_a_mark_in_a_latest_view_stops_the_cycle_and_any_sweep_after_it(
     assert (refused["lake/g"], lake.there("lake/g")) == ("", {"S3"})
     assert {name: text for name, text in before.items() if not name.startswith("g/")}.items() <= lake.left().items()
     # What the next evaluation finds sound may be swept; the mark that should not be is spared by the re-check.
-    assert run(lake, "cycle", instance, DUE).success
+    assert run(lake, "delete_cycle", instance, DUE).success
     assert lake.there("lake/d") == lake.there("lake/e") == {"S3"}
 
 
@@ -232,7 +232,7 @@ def test_marks_over_a_limit_fail_and_a_refused_log_stops_nobody(
         return replace(rules, policies=tuple(one.model_copy(update={"limits": None}) for one in rules.policies))
 
     monkeypatch.setattr(Rulebook, "rules", without_limits)
-    result = run(lake, "evaluate", instance)
+    result = run(lake, "act_evaluate", instance)
     assert not result.success
     assert failed(result) == {"log_is_sound", "limits_are_respected"}
     said = evaluations(result)

@@ -21,6 +21,7 @@ from retention_assets.errors import BadInput
 from retention_assets.people.operation import KIND_TAG
 from retention_assets.policy import Datasets, Hold, text_of
 from retention_assets.settings import Settings
+from retention_assets.settings.sections import AutomationSettings, DagsterSettings
 from retention_assets_tests.dagster.launch import failure, run, shown
 from retention_assets_tests.sweep.lakes import DUE, MARKED, OLD, Lake
 
@@ -34,7 +35,8 @@ Ask = Callable[..., dict[str, Any]]
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
-    return Lake(tmp_path / "lake").has(SOME, "lake/a").has(SOME.replace("1024", "4096"), "lake/b")
+    lake = Lake(tmp_path / "lake").has(SOME, "lake/a").has(SOME.replace("1024", "4096"), "lake/b")
+    return lake.configures(dagster={"jobs": "all"})
 
 
 @pytest.fixture
@@ -68,9 +70,9 @@ def hold(lake: Lake, name: str, *transactions: str, **datasets: Any) -> None:
 @pytest.mark.parametrize(
     ("job", "config"),
     [
-        ("change_realm", {"name": "r", "status": "INACTIVE", "actor": "ann", "reason": {"env": "SECRET_OF_THE_SERVER"}}),
-        ("hold", {"name": "h", "datasets": [{"env": "SECRET_OF_THE_SERVER"}], **WHY}),
-        ("sweep", {"datasets": [{"env": "SECRET_OF_THE_SERVER"}]}),
+        ("act_change_realm", {"name": "r", "status": "INACTIVE", "actor": "ann", "reason": {"env": "SECRET_OF_THE_SERVER"}}),
+        ("act_hold", {"name": "h", "datasets": [{"env": "SECRET_OF_THE_SERVER"}], **WHY}),
+        ("delete_sweep", {"datasets": [{"env": "SECRET_OF_THE_SERVER"}]}),
     ],
 )
 def test_no_form_takes_a_variable_of_the_server(
@@ -89,19 +91,19 @@ def test_no_form_takes_a_variable_of_the_server(
 def test_a_launch_without_a_reason_is_refused(lake: Lake, instance: dg.DagsterInstance) -> None:
     """The form begins with an empty one, so that everybody sees that there is one."""
     lake.marks()
-    ran = run(lake.settings, instance, "unmark", {"dataset": "lake/a"})
+    ran = run(lake.settings, instance, "act_unmark", {"dataset": "lake/a"})
     assert failure(ran).startswith("reason: is empty (found ''); expected some words.")
     assert deeds(lake) == []
 
 
 def test_a_realm_takes_no_status_that_people_do_not_say(lake: Lake) -> None:
-    job = build_defs(lake.settings).resolve_job_def("change_realm")
+    job = build_defs(lake.settings).resolve_job_def("act_change_realm")
     with pytest.raises(dg.DagsterInvalidConfigError, match="PURGED"):
         dg.validate_run_config(job, {"name": "r", "status": "PURGED", **WHY})
 
 
 def test_warnings_stand_in_the_log_of_the_run(lake: Lake, instance: dg.DagsterInstance) -> None:
-    ran = run(lake.settings, instance, "hold", {"name": "h", "datasets": ["laek/a", "l*/b", "lake/b"], **WHY})
+    ran = run(lake.settings, instance, "act_hold", {"name": "h", "datasets": ["laek/a", "l*/b", "lake/b"], **WHY})
     assert ran.success
     logs = [entry for entry in instance.all_logs(ran.run_id) if not entry.is_dagster_event]
     assert [entry.user_message for entry in logs if entry.level == logging.WARNING] == [
@@ -110,11 +112,33 @@ def test_warnings_stand_in_the_log_of_the_run(lake: Lake, instance: dg.DagsterIn
     ]
 
 
+def jobs_of(**settings: Any) -> list[dg.JobDefinition]:
+    repository = build_defs(Settings(**settings)).get_repository_def()
+    return [job for job in repository.get_all_jobs() if not job.name.startswith("__ASSET")]
+
+
+def test_the_usual_jobs_are_what_an_operator_needs_in_a_browser_and_what_automation_launches() -> None:
+    usual = {
+        "look_explain", "look_upcoming", "act_evaluate", "act_evaluate_partitions", "act_report", "act_keep", "act_unmark",
+        "act_hold", "act_release", "delete_sweep", "delete_sweep_partitions", "delete_cycle",
+    }  # fmt: skip
+    assert {job.name for job in jobs_of()} == usual
+    scheduled = {"act_housekeeping", "act_audit_verify"}
+    assert {job.name for job in jobs_of(automation=AutomationSettings(housekeeping=True, verify=True))} == usual | scheduled
+
+
 def test_every_job_says_what_kind_it_is_and_every_field_of_a_form_what_it_means() -> None:
-    jobs = [job for job in build_defs(Settings()).get_repository_def().get_all_jobs() if not job.name.startswith("__ASSET")]
+    jobs = jobs_of(dagster=DagsterSettings(jobs="all"))
     kinds = {job.name: job.tags[KIND_TAG] for job in jobs}
-    assert {name for name, kind in kinds.items() if kind == "delete"} == {"sweep", "sweep_partitions", "cycle"}
-    assert {name for name, kind in kinds.items() if kind == "look"} == {"upcoming", "explain", "history", "preview", "forecast"}
+    assert [name for name, kind in kinds.items() if not name.startswith(f"{kind}_")] == []
+    assert {name for name, kind in kinds.items() if kind == "delete"} == {
+        "delete_sweep",
+        "delete_sweep_partitions",
+        "delete_cycle",
+    }
+    assert {name for name, kind in kinds.items() if kind == "look"} == {
+        "look_upcoming", "look_explain", "look_history", "look_preview", "look_forecast",
+    }  # fmt: skip
     begins = {
         "look": "Looks, and changes nothing. ",
         "act": "Changes the record, and deletes nothing. ",
@@ -134,7 +158,7 @@ def test_the_actor_is_the_run_or_a_typed_name_beside_the_run_and_the_user_of_dag
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:
     lake.marks()
-    job = build_defs(lake.settings).resolve_job_def("unmark")
+    job = build_defs(lake.settings).resolve_job_def("act_unmark")
     first = job.execute_in_process(run_config={"dataset": "lake/b", "reason": "a test"}, instance=instance)
     config = {"dataset": "lake/a", "reason": "a test", "actor": "the boss"}
     second = job.execute_in_process(run_config=config, instance=instance, tags={"user": "bob@desk"})
@@ -188,14 +212,14 @@ def test_steps_that_begin_late_count_from_when_the_run_was_made(
     lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("retention_assets.dagster.step.now", lambda: datetime(2099, 1, 1, tzinfo=UTC))
-    ran = run(lake.settings, instance, "report", {"as_of": "400d"})
+    ran = run(lake.settings, instance, "act_report", {"as_of": "400d"})
     assert ran.success
     record = instance.get_run_record_by_id(ran.run_id)
     assert record is not None
     (report,) = ran.asset_materializations_for_node("report_purge_report")
     day = (record.create_timestamp.astimezone(UTC) - timedelta(days=400)).date()
     assert report.metadata["execution_date"].value == day.isoformat()
-    assert "as_of: is not an instant (found 'soon')" in failure(run(lake.settings, instance, "report", {"as_of": "soon"}))
+    assert "as_of: is not an instant (found 'soon')" in failure(run(lake.settings, instance, "act_report", {"as_of": "soon"}))
 
 
 # --- questions ---
@@ -204,8 +228,8 @@ def test_steps_that_begin_late_count_from_when_the_run_was_made(
 @pytest.mark.parametrize(
     ("job", "config"),
     [
-        ("upcoming", {}), ("explain", {"dataset": "lake/a"}), ("explain", {"dataset": "lake/a", "transaction": "S1"}),
-        ("history", {"dataset": "lake/a"}), ("preview", {}), ("forecast", {"days": 3}),
+        ("look_upcoming", {}), ("look_explain", {"dataset": "lake/a"}), ("look_explain", {"dataset": "lake/a", "transaction": "S1"}),
+        ("look_history", {"dataset": "lake/a"}), ("look_preview", {}), ("look_forecast", {"days": 3}),
     ],
 )  # fmt: skip
 def test_who_looks_changes_nothing_and_makes_no_ledger(job: str, config: dict[str, Any], lake: Lake, ask: Ask) -> None:
@@ -221,7 +245,7 @@ def test_who_looks_changes_nothing_and_makes_no_ledger(job: str, config: dict[st
 
 def test_what_goes_is_told_by_name_and_size_the_largest_first(lake: Lake, ask: Ask) -> None:
     lake.marks()
-    upcoming = ask("upcoming")
+    upcoming = ask("look_upcoming")
     assert upcoming["answer"].startswith(
         "**4 transactions (9.0 KiB) of 2 datasets go until 2026-04-07 12:00 UTC.**\n\n"
         "| dataset | transactions | size | first due | policies |\n"
@@ -248,7 +272,7 @@ def test_what_goes_is_narrowed_by_days_and_names(
     config: dict[str, Any], datasets: int, amount: int, lake: Lake, ask: Ask
 ) -> None:
     lake.marks()
-    upcoming = ask("upcoming", **config)
+    upcoming = ask("look_upcoming", **config)
     assert (upcoming["datasets"], upcoming["transactions"]) == (datasets, amount)
     assert ("due already" in upcoming["answer"]) == ("as_of" in config)
 
@@ -257,13 +281,13 @@ def test_what_a_hold_keeps_does_not_go(lake: Lake, instance: dg.DagsterInstance,
     lake.marks()
     hold(lake, "audit", "S1")
     hold(lake, "tagged", **{"with": {"tier": "gold"}})
-    upcoming = ask("upcoming")
+    upcoming = ask("look_upcoming")
     assert (upcoming["transactions"], upcoming["held"]) == (3, 1)
     assert "* 1 that fall due as well are kept by the hold `audit`." in upcoming["answer"]
     assert "* The hold `tagged` asks for attributes of datasets" in upcoming["answer"]
     lake.says(lake.policies, "{name: filed, datasets: 'lake/*', reason: law}")
-    assert ask("upcoming")["answer"].startswith("**Nothing goes until")
-    bounds = failure(run(lake.settings, instance, "upcoming", {"days": -1}))
+    assert ask("look_upcoming")["answer"].startswith("**Nothing goes until")
+    bounds = failure(run(lake.settings, instance, "look_upcoming", {"days": -1}))
     assert bounds == "days: is out of bounds (found -1); expected at least 0"
 
 
@@ -303,7 +327,7 @@ def unsound(lake: Lake) -> None:
 EXPLAINED: dict[str, tuple[Callable[[Lake], object], str, str, tuple[str, ...]]] = {
     "marked": (
         nothing, "S1",
-        f"**S1 of lake/a: {SCHEDULED}**\n\nIt is due at 2026-04-07T12:00:00Z, by policy old@1. To keep it: the job `keep`, or"
+        f"**S1 of lake/a: {SCHEDULED}**\n\nIt is due at 2026-04-07T12:00:00Z, by policy old@1. To keep it: the job `act_keep`, or"
         " `retention keep lake/a S1 --reason …`.",
         (
             "Judged at 2026-03-31T12:00:00Z: **mark** by policy `old`. Policy 'old' selects it and nothing protects it: it is marked",
@@ -349,7 +373,7 @@ def test_an_explanation_says_what_became_of_it_and_why(case: str, lake: Lake, as
     lake.marks()
     happens(lake)
     # a name as it is pasted
-    said = ask("explain", dataset=" lake/a ", **({"transaction": transaction} if transaction else {}))["answer"]
+    said = ask("look_explain", dataset=" lake/a ", **({"transaction": transaction} if transaction else {}))["answer"]
     assert said.startswith(begins), said
     for sentence in words:
         assert sentence in said, said
@@ -375,20 +399,20 @@ def test_a_name_that_is_not_there_is_answered_with_those_that_are_near(
 def test_what_happened_last_stands_first(lake: Lake, ask: Ask) -> None:
     lake.marks()
     partly_swept(lake)
-    told = ask("history", dataset="lake/a")
+    told = ask("look_history", dataset="lake/a")
     assert told["answer"].startswith("**lake/a: 1 deleted, 1 taken back, 1 never marked.**\n\nWhat changed last stands first.")
     assert told["answer"].index("| `S1` |") < told["answer"].index("| `S3` |")
     assert {row.data["transaction"]: (row.data["mark"], row.data["message"]) for row in told["history"].records} == {
         "S1": ("SWEPT", DELETED), "S2": ("UNMARKED", ""), "S3": ("", ""),
     }  # fmt: skip
-    alone = ask("history", dataset="lake/a", transactions=["S2"])["answer"]
+    alone = ask("look_history", dataset="lake/a", transactions=["S2"])["answer"]
     assert alone.startswith("**lake/a: 1 taken back.**")
     assert "by bob: still \\| needed" in alone
 
 
 def test_what_is_older_than_the_visibility_mark_is_counted(ask: Ask) -> None:
-    ask("advance_visibility", dataset="lake/a", retention="1d", as_of=text_of(MARKED))
-    told = ask("history", dataset="lake/a")
+    ask("act_advance_visibility", dataset="lake/a", retention="1d", as_of=text_of(MARKED))
+    told = ask("look_history", dataset="lake/a")
     assert (told["transactions"], told["hidden"]) == (1, 2)
     assert "2 more are older than the visibility mark" in told["answer"]
 
@@ -397,7 +421,7 @@ def test_a_forecast_shows_a_summary_a_plot_the_days_and_other_policies(lake: Lak
     other = tmp_path / "other.yaml"
     other.write_text(f"policies: [{OLD.replace('30d', '900d')}]\n")
     lake._log("lake/bad", ['{"dataset":"lake/bad","transaction":"X","parent":"X","type":"APPEND","status":"ABORTED"}'])
-    told = ask("forecast", as_of=text_of(MARKED), days=30, policies=[str(other)])
+    told = ask("look_forecast", as_of=text_of(MARKED), days=30, policies=[str(other)])
     assert told["answer"].startswith("**With the policies in force, 9.0 KiB become 20 B in 30 days:")
     assert f"\n\nWith {other}, 9.0 KiB become 9.0 KiB in 30 days:" in told["answer"].replace("\\", "")
     assert "lake/bad is left out, because its log is not sound: cycle" in told["answer"]

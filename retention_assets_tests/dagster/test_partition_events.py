@@ -198,7 +198,7 @@ def test_pages_do_not_call_due_what_is_held_or_will_be_spared(lake: Lake, instan
 
 
 def step(lake: Lake, instance: dg.DagsterInstance) -> Step:
-    run = instance.add_run(dg.DagsterRun(job_name="evaluate", status=dg.DagsterRunStatus.STARTED))
+    run = instance.add_run(dg.DagsterRun(job_name="act_evaluate", status=dg.DagsterRunStatus.STARTED))
     nothing: Any = None
     key, warehouse = dg.AssetKey(["team", "transaction_log"]), Warehouse(str(lake.folder / "warehouse"))
     return Step(key, run, instance, nothing, Environment(lake.settings), nothing, warehouse, DatasetFilter(("*",)), MARKED)

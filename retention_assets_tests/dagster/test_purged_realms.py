@@ -261,7 +261,7 @@ def test_a_realm_is_purged_where_no_dataset_is_left_at_all(looked: Looked) -> No
 def test_a_run_that_finds_no_dataset_says_so_and_the_realm_is_over(looked: Looked) -> None:
     looked.becomes("acme", "PURGING")
     _empties(looked.lake)
-    job = build_defs(looked.lake.settings).resolve_job_def("evaluate")
+    job = build_defs(looked.lake.settings).resolve_job_def("act_evaluate")
     with dg.DagsterInstance.ephemeral() as instance:
         config = {"as_of": text_of(MARKED), "datasets": ["*"], "log_level": "CRITICAL"}
         ran = job.execute_in_process(run_config=config, instance=instance, raise_on_error=False)

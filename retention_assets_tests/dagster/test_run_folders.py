@@ -130,7 +130,7 @@ def folder(warehouse: Warehouse, run: str, asset: str = LOG, days_ago: float = 0
 
 
 def over(instance: dg.DagsterInstance, run: str, status: dg.DagsterRunStatus = dg.DagsterRunStatus.SUCCESS) -> None:
-    instance.add_run(dg.DagsterRun("cycle", run_id=run, status=status))
+    instance.add_run(dg.DagsterRun("delete_cycle", run_id=run, status=status))
 
 
 def test_only_what_nothing_points_at_and_nobody_may_be_writing_is_removed(
@@ -141,7 +141,7 @@ def test_only_what_nothing_points_at_and_nobody_may_be_writing_is_removed(
     read = folder(warehouse, "read", days_ago=9)
     ledger.publications.publish([Publication(LOG, "lake/a", str(read), "read")], "test")
     mine = folder(warehouse, "mine", days_ago=9)
-    instance.add_run(dg.DagsterRun("cycle", run_id="mine", status=dg.DagsterRunStatus.STARTED))
+    instance.add_run(dg.DagsterRun("delete_cycle", run_id="mine", status=dg.DagsterRunStatus.STARTED))
     # Of programs that this instance knows nothing of.
     young, old = folder(warehouse, "young", days_ago=0.9), folder(warehouse, "old", days_ago=1.1)
     gone = [folder(warehouse, "left"), folder(warehouse, "failed"), old]
@@ -217,7 +217,7 @@ def step(
     run: str = "checks",
 ) -> Step:
     """A step of a run: of checks that are launched alone, unless another is named."""
-    key, its_run = dg.AssetKey(VERDICTS), dg.DagsterRun("cycle", run_id=run)
+    key, its_run = dg.AssetKey(VERDICTS), dg.DagsterRun("delete_cycle", run_id=run)
     log = dg.DagsterLogManager.create([], dagster_run=its_run)
     spark = LazyPySparkResource(spark_config={})
     return Step(key, its_run, instance, log, Environment(lake.settings), spark, warehouse, datasets, MARKED)

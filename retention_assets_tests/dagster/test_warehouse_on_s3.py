@@ -81,7 +81,7 @@ def test_a_warehouse_on_s3_is_written_read_and_cleaned(lake: Lake, s3_server: S3
     age("ware/house/purge_report/last-week/p.html", now() - timedelta(days=7))
     config = {"as_of": text_of(MARKED), "log_level": "ERROR"}
     with dg.DagsterInstance.ephemeral() as instance:
-        first = run(lake.settings, instance, "cycle", config)
+        first = run(lake.settings, instance, "delete_cycle", config)
         assert first.success
         assert runs_in(s3_server, "transaction_log") == {"young", first.run_id}
         assert runs_in(s3_server, "purge_report") == {"last-week", first.run_id}
@@ -96,7 +96,7 @@ def test_a_warehouse_on_s3_is_written_read_and_cleaned(lake: Lake, s3_server: S3
         assert len(read_output(verdicts, "candidate_marks")) == 6
         assert Environment(lake.settings).head_file.heads()
         assert "ware/house/HEAD.json" in s3_server.objects()
-        second = run(lake.settings, instance, "cycle", config)
+        second = run(lake.settings, instance, "delete_cycle", config)
         assert second.success
         for asset in ("transaction_log", "branch_views", "candidate_marks"):
             assert runs_in(s3_server, asset) - {"young"} == {second.run_id}

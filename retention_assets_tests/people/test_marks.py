@@ -220,7 +220,7 @@ def test_what_is_kept_is_neither_swept_nor_marked_again(lake: Lake, run: Run) ->
         "1 transaction of lake/a is kept until the hold is released.\n"
         "1 mark was taken back.\n"
         "The hold keep-lake/a-S1 was placed: no policy marks or sweeps what it holds.\n"
-        "To end it: `retention release keep-lake/a-S1 --reason …`, or the job `release`. From then on policies alone decide.\n",
+        "To end it: `retention release keep-lake/a-S1 --reason …`, or the job `act_release`. From then on policies alone decide.\n",
         "",
     )
     assert lake.marks() == 0

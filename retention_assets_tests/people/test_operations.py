@@ -31,7 +31,7 @@ from retention_assets_tests.sweep.lakes import DUE, Lake
 
 SOME = "main: S1:SNAPSHOT@90d=10 - S2:SNAPSHOT@80d=10 - S3:SNAPSHOT@1d=10"
 DAY = text_of(DUE)
-OPERATIONS = {one.job: one for one in jobs.OPERATIONS}
+OPERATIONS = {one.name: one for one in jobs.OPERATIONS}
 # without a command
 ONLY_JOBS = {"upcoming"}
 
@@ -133,7 +133,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         (lake.folder / name).parent.mkdir()
         (lake.folder / name).write_text(text)
     blobs = {"name": "blobs", "kind": "objects", "listing": {"path": "objects"}, "references": [{"lines": "refs/*.jsonl"}]}
-    lake.configures(units.settings, blobs)
+    lake.configures(units.settings, blobs, dagster={"jobs": "all"})
     assert lake.marks() == 4
     lake.branches("keep", "S1", "lake/a")
     with lake.opened() as ledger:
@@ -202,7 +202,7 @@ def test_command_and_job_give_the_same_and_record_the_same(place: Place, job: st
     assert refused is None
     by_command, acts = place.record(), place.acts()
     place.begin()
-    metadata, refused = place.job(job, form)
+    metadata, refused = place.job(OPERATIONS[job].job, form)
     assert refused is None
     assert place.record() == by_command
     assert place.acts() == acts
@@ -267,7 +267,7 @@ def test_command_and_job_refuse_with_the_same_sentence_and_change_nothing(
     ledger = place.lake.folder / "ledger.db"
     before = place.record() if ledger.exists() else None
     _, by_command = place.command(typed(job, words, form))
-    _, by_job = place.job(job, form)
+    _, by_job = place.job(OPERATIONS[job].job, form)
     assert by_command == by_job
     assert sentence in (by_job or "")
     assert (place.record() if ledger.exists() else None) == before

@@ -104,7 +104,7 @@ def test_the_report_of_a_day_that_has_not_ended_yet_is_refused_to_the_schedule(
     schedule = build_defs(lake.settings).get_repository_def().get_schedule_def("daily_report")
     with dg.build_schedule_context(instance=instance, scheduled_execution_time=now() + 2 * DAY) as context:
         (request,) = schedule.evaluate_tick(context).run_requests or ()
-    assert STILL_TO_COME in failure(run(lake.settings, instance, "report", request.run_config))
+    assert STILL_TO_COME in failure(run(lake.settings, instance, "act_report", request.run_config))
 
 
 def test_a_time_that_is_a_little_ahead_is_that_of_another_clock(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,14 +169,14 @@ def test_a_run_for_a_past_day_judges_as_of_then_and_gives_the_full_grace_from_no
     """S3 was too young in March. What it marks is not due at once, also not by a second run for a later past day."""
     lake = Lake(tmp_path / "lake", clock={}).has(SOME.replace("S3:SNAPSHOT@40d", "S3:SNAPSHOT@10d"), "lake/a")
     begin = now()
-    assert run(lake.settings, instance, "cycle", {"as_of": text_of(MARKED)}).success
+    assert run(lake.settings, instance, "delete_cycle", {"as_of": text_of(MARKED)}).success
     with lake.opened() as ledger:
         marks = ledger.marks.table().to_pylist()
     assert {row["transaction"] for row in marks} == {"S1", "S2"}
     assert all(begin <= row["marked_at"] <= now() for row in marks)
     assert all(row["due_at"] == row["marked_at"] + 7 * DAY for row in marks)
-    assert run(lake.settings, instance, "sweep", {"as_of": text_of(DUE)}).success
-    assert run(lake.settings, instance, "sweep", {}).success
+    assert run(lake.settings, instance, "delete_sweep", {"as_of": text_of(DUE)}).success
+    assert run(lake.settings, instance, "delete_sweep", {}).success
     assert lake.there("lake/a") == {"S1", "S2", "S3"}
 
 
@@ -185,9 +185,9 @@ def test_a_grace_of_nothing_is_over_in_the_same_run(tmp_path: Path, instance: dg
     """Each step asks what time it is: what was marked a moment ago is due by then. An as_of of before is a bound."""
     policy = "{name: now, datasets: {include: ['lake/*']}, select: {older_than: 30d}, grace: 0s, confirm: no-grace}"
     lake = Lake(tmp_path / "lake", policies=policy, clock={}).has(SOME, "lake/a")
-    assert run(lake.settings, instance, "cycle", {"as_of": text_of(now() - DAY)}).success
+    assert run(lake.settings, instance, "delete_cycle", {"as_of": text_of(now() - DAY)}).success
     assert lake.there("lake/a") == {"S1", "S2", "S3"}
-    assert run(lake.settings, instance, "cycle", {}).success
+    assert run(lake.settings, instance, "delete_cycle", {}).success
     assert lake.there("lake/a") == {"S3"}
 
 
@@ -198,7 +198,7 @@ def test_the_first_run_over_a_lake_that_was_quiet_for_a_year_marks_and_may_sweep
     policy = "{name: now, datasets: {include: ['lake/*']}, select: {older_than: 30d}, grace: 0s, confirm: no-grace}"
     lake = Lake(tmp_path / "lake", policies=policy, clock={}).has(SOME, "lake/a")
     set_clock(monkeypatch, MARKED + 400 * DAY)
-    assert run(lake.settings, instance, "cycle", {}).success
+    assert run(lake.settings, instance, "delete_cycle", {}).success
     assert lake.there("lake/a") == {"S3"}
     # A month later: one line is of yesterday, another of next century.
     for name, closed in (("Y", MARKED + 429 * DAY), ("F", MARKED + 40_000 * DAY)):
@@ -207,7 +207,7 @@ def test_the_first_run_over_a_lake_that_was_quiet_for_a_year_marks_and_may_sweep
     seen = []
     for at in (MARKED + 400 * DAY, MARKED + 430 * DAY):
         set_clock(monkeypatch, at)
-        assert run(lake.settings, instance, "evaluate", {}).success
+        assert run(lake.settings, instance, "act_evaluate", {}).success
         with lake.opened() as ledger:
             seen.append(ledger.clock.times().newest_seen_at)
     assert seen == [MARKED + 400 * DAY, MARKED + 430 * DAY]

@@ -219,7 +219,7 @@ def test_the_sentences_of_the_examples_are_these() -> None:
 
 
 DUE, BEFORE, CHANGED = (datetime(2026, 1, day, tzinfo=UTC) for day in (8, 7, 9))
-KEEP = "To keep it: the job `keep`, or `retention keep 'lake/a b' T1 --reason …`."
+KEEP = "To keep it: the job `act_keep`, or `retention keep 'lake/a b' T1 --reason …`."
 SCHEDULED = "This transaction has been scheduled for deletion."
 message_of = partial(deletion_message, dataset="lake/a b", transaction="T1", policy="p@1", due_at=DUE, changed_at=CHANGED)
 

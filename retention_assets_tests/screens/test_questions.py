@@ -41,6 +41,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """Four transactions of two datasets are marked. Nothing of it has needed Spark."""
     folder = tmp_path_factory.mktemp("questions")
     lake = Lake(folder / "lake").has(EVENTS, "lake/raw.events").has(CLICKS, "lake/raw.clicks")
+    lake.configures(dagster={"jobs": "all"})
     assert lake.marks() == 4
     home = folder / "dagster"
     home.mkdir()
@@ -80,22 +81,22 @@ def launch(page: Page, site: Served, job: str, said: Mapping[str, object] | None
 
 
 def test_what_goes_next_is_answered_by_one_click(page: Page, site: Served) -> None:
-    launch(page, site, "upcoming")
+    launch(page, site, "look_upcoming")
     page.see("4 transactions (15.1 MiB) of 2 datasets go until 2026-04-07 12:00 UTC.")
-    page.see("lake/raw.events", "14.3\u00a0MiB", "lake/raw.clicks", "781.2\u00a0KiB", "launch keep with its dataset")
+    page.see("lake/raw.events", "14.3\u00a0MiB", "lake/raw.clicks", "781.2\u00a0KiB", "launch act_keep with its dataset")
     pictured(page, "question-upcoming", 720, 1280)
 
 
 def test_the_form_shows_what_there_is_to_fill_in(page: Page, site: Served) -> None:
     """Every field stands in it from the beginning, so that nobody has to know the others' names; and says what it is."""
-    page.goto(site.launchpad("keep"))
+    page.goto(site.launchpad("act_keep"))
     page.see("actor: ''", "dataset: ''", "name: ''", "reason: ''", "transactions: []", "until: ''", "No errors")
     page.see("A dataset, as store/name, such as lake/raw.events.", "retention/kind: act")
     pictured(page, "question-form", 720, 1280)
 
 
 def test_why_it_is_marked_is_answered_in_the_words_that_never_change(page: Page, site: Served) -> None:
-    launch(page, site, "explain", {"dataset": "lake/raw.events", "transaction": "T3"})
+    launch(page, site, "look_explain", {"dataset": "lake/raw.events", "transaction": "T3"})
     page.see("T3 of lake/raw.events: This transaction has been scheduled for deletion.", "It is due at 2026-04-07T12:00:00Z")
     page.see(
         "retention keep lake/raw.events T3 --reason …", "nothing protects it: it is marked, and swept when its grace is over."
@@ -104,7 +105,7 @@ def test_why_it_is_marked_is_answered_in_the_words_that_never_change(page: Page,
 
 
 def test_a_mistyped_name_is_answered_with_those_that_are_near(page: Page, site: Served) -> None:
-    page.goto(site.launchpad("explain"))
+    page.goto(site.launchpad("look_explain"))
     page.see("No errors")
     page.rest()
     page.click_on(".CodeMirror-lines")
@@ -119,7 +120,7 @@ def test_a_mistyped_name_is_answered_with_those_that_are_near(page: Page, site: 
 
 def test_what_is_kept_for_good_is_told_with_what_comes_next(page: Page, site: Served) -> None:
     said = {"dataset": "lake/raw.events", "transactions": ["T3"], "reason": "still needed", "actor": "ann"}
-    launch(page, site, "keep", said)
+    launch(page, site, "act_keep", said)
     page.see("1 transaction of lake/raw.events is kept until the hold is released.", "1 mark was taken back.")
     page.see("The hold keep-lake/raw.events-T3 was placed", "retention release keep-lake/raw.events-T3 --reason …")
     pictured(page, "question-keep", 620, 1280)
@@ -129,15 +130,15 @@ def test_what_is_kept_for_good_is_told_with_what_comes_next(page: Page, site: Se
 
 
 def test_what_happened_is_answered_after_it(page: Page, site: Served) -> None:
-    launch(page, site, "history", {"dataset": "lake/raw.events"})
+    launch(page, site, "look_history", {"dataset": "lake/raw.events"})
     page.see("lake/raw.events: 2 deleted, 1 taken back, 1 never marked.", "Transaction data has been deleted.")
     page.see("): still needed; held by keep-lake/raw.events-T3")
 
 
 def test_the_hold_is_placed_by_the_form(page: Page, site: Served) -> None:
     said = {"name": "audit-2026", "datasets": ["lake/raw.*"], "reason": "the audit", "actor": "ann"}
-    launch(page, site, "hold", said)
-    page.see("The hold audit-2026 is placed.", "To end it: launch release")
+    launch(page, site, "act_hold", said)
+    page.see("The hold audit-2026 is placed.", "retention release audit-2026 --reason … ends it.")
     with site.lake.opened() as ledger:
         assert [one.name for one in ledger.holds.in_force(DUE)] == ["audit-2026", "keep-lake/raw.events-T3"]
 

@@ -282,7 +282,7 @@ def test_what_is_sick_is_red_on_the_page_of_the_checks_with_since_when(page: Pag
 def test_a_mark_is_taken_back_in_the_launchpad(page: Page, site: Site) -> None:
     with open_ledger(site.settings.ledger) as ledger:
         mark = ledger.marks.table(["lake/raw.events", "lake/raw.clicks"], ["MARKED"]).slice(0, 1).to_pylist()[0]
-    page.goto(f"{site.url}/locations/retention_assets/jobs/unmark/playground")
+    page.goto(f"{site.url}/locations/retention_assets/jobs/act_unmark/playground")
     page.see("Why it is done: the record keeps it.", "Scaffold missing config")
     page.click_on(".CodeMirror-lines")
     said = f"{{actor: ann, dataset: '{mark['dataset']}', reason: still needed, transactions: ['{mark['transaction']}']}}"

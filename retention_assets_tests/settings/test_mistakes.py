@@ -33,6 +33,7 @@ BAD = [
     ("spark: {conf: {a: {b: c}}}", "spark.conf.a", None, "a single value"),
     ("overwrite_user_policies: 'yes'", "overwrite_user_policies", "'yes'", "true or false"),
     ("partition_by: table", "partition_by", "'table'", "'dataset' or 'store'"),
+    ("dagster: {jobs: few}", "dagster.jobs", "'few'", "'usual' or 'all'"),
     ("stores: [lake]", "stores[0]", "'lake'", "a mapping with name, kind"),
     # places
     ("ledger: mysql://h/d", "ledger", "'mysql://h/d'", "a database URL"),

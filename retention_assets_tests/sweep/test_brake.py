@@ -44,7 +44,7 @@ def instance() -> Iterator[dg.DagsterInstance]:
 def swept(lake: Lake, instance: dg.DagsterInstance, **form: Any) -> int:
     """How many transactions of the large dataset the job `sweep` takes."""
     before = len(lake.there("lake/big"))
-    assert run(lake.settings, instance, "sweep", {"as_of": NOW.isoformat(), **form}).success
+    assert run(lake.settings, instance, "delete_sweep", {"as_of": NOW.isoformat(), **form}).success
     return before - len(lake.there("lake/big"))
 
 
@@ -74,14 +74,14 @@ def test_what_went_earlier_on_the_day_counts(tmp_path: Path, instance: dg.Dagste
     lake = due_now(lake_of_days(tmp_path, 7), 6)
     assert swept(lake, instance) == 6
     lake.has(history(5), "lake/more").marks(MARKED + 8 * DAY)
-    assert run(lake.settings, instance, "sweep", {"as_of": NOW.isoformat()}).success
+    assert run(lake.settings, instance, "delete_sweep", {"as_of": NOW.isoformat()}).success
     assert len(lake.there("lake/more")) == 6
 
 
 def test_a_quiet_month_is_forgotten(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     lake = lake_of_days(tmp_path, 7)
     lake.has(history(11), "lake/big").marks(MARKED + 40 * DAY)
-    assert run(lake.settings, instance, "sweep", {"as_of": (DUE + 40 * DAY).isoformat()}).success
+    assert run(lake.settings, instance, "delete_sweep", {"as_of": (DUE + 40 * DAY).isoformat()}).success
     assert lake.there("lake/big") == {"L"}
 
 
@@ -94,7 +94,7 @@ def test_settings_say_how_much_is_usual(settings: object, goes: bool, tmp_path: 
     lake = due_now(lake_of_days(tmp_path, 7), 11)
     lake.configures(brake=settings)
     # How many transactions a store has, an evaluation says.
-    assert run(lake.settings, instance, "evaluate", {"as_of": NOW.isoformat()}).success
+    assert run(lake.settings, instance, "act_evaluate", {"as_of": NOW.isoformat()}).success
     assert swept(lake, instance) == (11 if goes else 0)
 
 

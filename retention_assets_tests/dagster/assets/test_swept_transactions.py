@@ -69,7 +69,7 @@ def lake(tmp_path: Path) -> Lake:
 def running(lake: Lake, instance: dg.DagsterInstance, *globs: str, prefix: Sequence[str] = ()) -> tuple[Step, Said]:
     """The step of a run over some datasets, and what it says."""
     said = Said()
-    run = dg.DagsterRun(job_name="sweep", run_id="0b7c1c5e-2f0e-4f9e-9d70-3f1ab2d6a1c4")
+    run = dg.DagsterRun(job_name="delete_sweep", run_id="0b7c1c5e-2f0e-4f9e-9d70-3f1ab2d6a1c4")
     key, warehouse = dg.AssetKey([*prefix, "swept_transactions"]), Warehouse(root=str(lake.folder / "warehouse"))
     log: Any = said
     nothing: Any = None

@@ -49,13 +49,13 @@ def marks_of(lake: Lake) -> dict[str, float]:
 @pytest.mark.usefixtures("local_spark")
 def test_evaluations_raise_marks_by_the_policy_files_and_sweeps_before_they_delete(lake: Lake) -> None:
     with dg.DagsterInstance.ephemeral() as instance:
-        assert run(lake, instance, "evaluate", 0) == 0
-        assert run(lake, instance, "evaluate", 6) == 0
+        assert run(lake, instance, "act_evaluate", 0) == 0
+        assert run(lake, instance, "act_evaluate", 6) == 0
         assert marks_of(lake) == {}
-        assert run(lake, instance, "evaluate", 7) == 1
+        assert run(lake, instance, "act_evaluate", 7) == 1
         assert marks_of(lake) == {"lake/d": 23}
         # Two months ahead, in an environment that says that its days are made up.
-        assert run(lake, instance, "evaluate", 67) == 1
+        assert run(lake, instance, "act_evaluate", 67) == 1
         # Never past the newest transaction.
         assert marks_of(lake) == {"lake/d": 1}
     assert lake.verified() == ()
@@ -69,13 +69,13 @@ def test_by_a_clock_that_jumped_two_months_ahead_nothing_rises_until_somebody_ac
     (lake.folder / "policies" / "v.yaml").write_text("visibility: [{datasets: {include: [lake/d]}, retention: 30d}]\n")
     began = clock.now()
     with dg.DagsterInstance.ephemeral() as instance:
-        assert run(lake, instance, "evaluate") == 0
+        assert run(lake, instance, "act_evaluate") == 0
         set_clock(monkeypatch, began + 61 * DAY)
-        assert run(lake, instance, "evaluate") == 0
+        assert run(lake, instance, "act_evaluate") == 0
         assert marks_of(lake) == {}
         with lake.opened() as ledger:
             ledger.clock.accept(clock.now(), "ann", "it is right")
-        assert run(lake, instance, "evaluate") == 1
+        assert run(lake, instance, "act_evaluate") == 1
     assert marks_of(lake) == {"lake/d": 1}
 
 

@@ -84,7 +84,7 @@ def test_what_nobody_has_looked_at_is_looked_at_and_then_nothing_is(lake: Looped
 
 def test_the_request_is_one_that_the_job_takes(lake: Looped, instance: dg.DagsterInstance) -> None:
     (request,) = lake.tick(instance).run_requests
-    dg.validate_run_config(build_defs(lake.settings).resolve_job_def("evaluate"), request.run_config)
+    dg.validate_run_config(build_defs(lake.settings).resolve_job_def("act_evaluate"), request.run_config)
     assert request.tags["retention/automation"] == "evaluate"
 
 
@@ -260,12 +260,12 @@ def test_a_mark_that_a_hold_had_spared_is_made_again_when_the_hold_was_never_loo
 @pytest.mark.parametrize(
     ("job", "status", "launches"),
     [
-        ("evaluate", dg.DagsterRunStatus.QUEUED, False),
-        ("evaluate", dg.DagsterRunStatus.STARTED, False),
-        ("evaluate", dg.DagsterRunStatus.SUCCESS, True),
-        ("evaluate", dg.DagsterRunStatus.FAILURE, True),
-        ("cycle", dg.DagsterRunStatus.STARTED, False),
-        ("sweep", dg.DagsterRunStatus.STARTED, True),
+        ("act_evaluate", dg.DagsterRunStatus.QUEUED, False),
+        ("act_evaluate", dg.DagsterRunStatus.STARTED, False),
+        ("act_evaluate", dg.DagsterRunStatus.SUCCESS, True),
+        ("act_evaluate", dg.DagsterRunStatus.FAILURE, True),
+        ("delete_cycle", dg.DagsterRunStatus.STARTED, False),
+        ("delete_sweep", dg.DagsterRunStatus.STARTED, True),
     ],
 )
 def test_while_a_run_judges_no_other_is_launched_by_either_sensor(
@@ -327,7 +327,7 @@ def test_the_loop_turns_by_itself(lake: Looped, clock: Clock, instance: dg.Dagst
         assert [name for one in requests for name in one.run_config["datasets"]] == list(expected)
         for request in requests:
             config = {**request.run_config, "as_of": text_of(clock.time), "log_level": "CRITICAL"}
-            ran = run(lake.settings, instance, "evaluate", config)
+            ran = run(lake.settings, instance, "act_evaluate", config)
             assert ran.success
             seen = [one.materialization for one in ran.get_asset_materialization_events()]
             about = {one.partition for one in seen if one.asset_key == dg.AssetKey("candidate_marks")}

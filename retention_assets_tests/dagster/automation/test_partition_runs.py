@@ -73,28 +73,28 @@ def _stretch(request: dg.RunRequest) -> list[str]:
 
 
 def test_few_datasets_are_run_over_as_partitions(lake: Lake, known: dg.DagsterInstance) -> None:
-    assert asked(lake, known) == [("evaluate_partitions", ["lake/a", "lake/f"], {})]
+    assert asked(lake, known) == [("act_evaluate_partitions", ["lake/a", "lake/f"], {})]
 
 
 @pytest.mark.parametrize("most", [0, 5])
 def test_more_than_the_settings_say_are_a_list(lake: Lake, known: dg.DagsterInstance, most: int) -> None:
-    assert asked(lake, known, assets_up_to=most) == [("evaluate", [], {"datasets": ["*"]})]
+    assert asked(lake, known, assets_up_to=most) == [("act_evaluate", [], {"datasets": ["*"]})]
 
 
 def test_what_has_no_partition_yet_is_a_list(lake: Lake, instance: dg.DagsterInstance) -> None:
     instance.add_dynamic_partitions("datasets", ["lake/a"])
-    assert asked(lake, instance) == [("evaluate", [], {"datasets": ["*"]})]
+    assert asked(lake, instance) == [("act_evaluate", [], {"datasets": ["*"]})]
 
 
 @pytest.mark.parametrize(
     ("due", "expected"),
     [
-        ("abc", [("sweep_partitions", ["lake/a", "lake/c"], {})]),
+        ("abc", [("delete_sweep_partitions", ["lake/a", "lake/c"], {})]),
         (
             "acde",
-            [("sweep_partitions", ["lake/a"], {}), ("sweep_partitions", ["lake/c", "lake/e"], {})],
+            [("delete_sweep_partitions", ["lake/a"], {}), ("delete_sweep_partitions", ["lake/c", "lake/e"], {})],
         ),
-        ("f", [("sweep_partitions", ["lake/f"], {})]),
+        ("f", [("delete_sweep_partitions", ["lake/f"], {})]),
     ],
 )
 def test_each_stretch_is_a_run(lake: Lake, known: dg.DagsterInstance, clock: Clock, due: str, expected: list[Any]) -> None:
@@ -114,7 +114,7 @@ def test_many_stretches_are_a_list(lake: Lake, instance: dg.DagsterInstance, clo
     assert lake.marks() > 0
     clock.time = DUE
     assert asked(lake, instance, "sweep_tick") == [
-        ("sweep", [], {"datasets": ["lake/a", "lake/b", "lake/c", "lake/d"]}),
+        ("delete_sweep", [], {"datasets": ["lake/a", "lake/b", "lake/c", "lake/d"]}),
     ]  # fmt: skip
 
 
@@ -127,20 +127,20 @@ def test_a_store_is_one_partition_in_which_only_some_datasets_are_meant(
     assert lake.marks() > 0
     clock.time = DUE
     (request,) = tick(settings, instance, "sweep_tick").run_requests
-    assert (request.job_name, _stretch(request)) == ("sweep_partitions", ["lake"])
+    assert (request.job_name, _stretch(request)) == ("delete_sweep_partitions", ["lake"])
     assert request.run_config == {"ops": {"retention": {"config": {"datasets": ["lake/b", "lake/c"]}}}}
-    dg.validate_run_config(build_defs(settings).resolve_job_def("sweep_partitions"), request.run_config)
+    dg.validate_run_config(build_defs(settings).resolve_job_def("delete_sweep_partitions"), request.run_config)
     (request,) = tick(settings, instance, "evaluation_loop").run_requests
-    dg.validate_run_config(build_defs(settings).resolve_job_def("evaluate_partitions"), request.run_config)
+    dg.validate_run_config(build_defs(settings).resolve_job_def("act_evaluate_partitions"), request.run_config)
 
 
 @pytest.mark.parametrize(
-    ("sensor", "job"), [("evaluation_loop", "evaluate"), ("policy_files", "evaluate"), ("sweep_tick", "sweep")]
+    ("sensor", "job"), [("evaluation_loop", "act_evaluate"), ("policy_files", "act_evaluate"), ("sweep_tick", "delete_sweep")]
 )
 def test_ticks_wait_for_a_run_over_partitions_as_for_any_other(
     lake: Lake, known: dg.DagsterInstance, clock: Clock, sensor: str, job: str
 ) -> None:
-    if job == "sweep":
+    if job == "delete_sweep":
         lake.marks()
     clock.time = DUE
     run = create_run(known, build_defs(lake.settings).resolve_job_def(f"{job}_partitions"), dg.DagsterRunStatus.STARTED)
@@ -154,9 +154,9 @@ def test_an_asset_knows_the_sensors_that_have_it_made() -> None:
     """Its page lists them as its automations."""
     repository = build_defs(Settings()).get_repository_def()
     by_job = {one.name: {target.job_name for target in one.targets} for one in repository.sensor_defs if one.targets}
-    for sensor, job in (("evaluation_loop", "evaluate"), ("policy_files", "evaluate"), ("sweep_tick", "sweep")):
+    for sensor, job in (("evaluation_loop", "act_evaluate"), ("policy_files", "act_evaluate"), ("sweep_tick", "delete_sweep")):
         assert by_job[sensor] == {job, f"{job}_partitions"}
-    layer = repository.get_job("evaluate_partitions").asset_layer
+    layer = repository.get_job("act_evaluate_partitions").asset_layer
     assert {key.to_user_string() for key in layer.executable_asset_keys} == {"retention_policies", *ASSETS}
 
 

@@ -14,7 +14,7 @@ from retention_assets_tests.dagster.launch import run
 from retention_assets_tests.ledger.states import write_past_ledger
 from retention_assets_tests.sweep.lakes import DUE, Lake
 
-DEFINED = build_defs(Settings(automation=AutomationSettings(report=True))).get_repository_def()
+DEFINED = build_defs(Settings(automation=AutomationSettings(housekeeping=True, verify=True))).get_repository_def()
 SCHEDULE = DEFINED.get_schedule_def("daily_report")
 VERIFYING = DEFINED.get_schedule_def("daily_verification")
 KEEPING = DEFINED.get_schedule_def("daily_housekeeping")
@@ -36,7 +36,7 @@ def requested(at: datetime, schedule: dg.ScheduleDefinition = SCHEDULE) -> dg.Ru
     ("at", "day"), [("2026-03-02", "2026-03-01"), ("2026-01-01", "2025-12-31"), ("2024-03-01", "2024-02-29")]
 )
 def test_the_report_is_of_the_day_that_has_just_ended_in_utc(at: str, day: str) -> None:
-    assert (SCHEDULE.cron_schedule, SCHEDULE.execution_timezone, SCHEDULE.job_name) == ("0 0 * * *", "UTC", "report")
+    assert (SCHEDULE.cron_schedule, SCHEDULE.execution_timezone, SCHEDULE.job_name) == ("0 0 * * *", "UTC", "act_report")
     assert requested(datetime.fromisoformat(f"{at}T00:00Z")).run_config == {"as_of": f"{day}T23:59:59.999999Z"}
 
 
@@ -48,7 +48,7 @@ def test_the_job_writes_the_page_of_that_day_and_nothing_else(tmp_path: Path) ->
     left = lake.left()
     request = requested(datetime(DUE.year, DUE.month, DUE.day + 1, tzinfo=UTC))
     with dg.DagsterInstance.ephemeral() as instance:
-        ran = run(lake.settings, instance, "report", request.run_config)
+        ran = run(lake.settings, instance, "act_report", request.run_config)
     assert ran.success
     (event,) = ran.get_asset_materialization_events()
     assert event.asset_key == dg.AssetKey("purge_report")
@@ -60,18 +60,18 @@ def test_the_job_writes_the_page_of_that_day_and_nothing_else(tmp_path: Path) ->
 
 def test_the_job_asks_for_nothing_that_it_would_not_look_at() -> None:
     with pytest.raises(dg.DagsterInvalidConfigError, match="datasets"):
-        dg.validate_run_config(build_defs().resolve_job_def("report"), {"datasets": ["lake/a"]})
+        dg.validate_run_config(build_defs().resolve_job_def("act_report"), {"datasets": ["lake/a"]})
 
 
 def test_housekeeping_and_verification_ask_for_nothing_but_their_usual_work_and_a_fault_fails_the_run(tmp_path: Path) -> None:
     night = datetime(2026, 3, 2, 0, 20, tzinfo=UTC)
     request = requested(night, VERIFYING)
-    assert (request.run_config, VERIFYING.job_name) == ({}, "audit_verify")
-    assert (requested(night, KEEPING).run_config, KEEPING.job_name) == ({}, "housekeeping")
-    lake = Lake(tmp_path / "lake").has(SOME)
+    assert (request.run_config, VERIFYING.job_name) == ({}, "act_audit_verify")
+    assert (requested(night, KEEPING).run_config, KEEPING.job_name) == ({}, "act_housekeeping")
+    lake = Lake(tmp_path / "lake").has(SOME).configures(automation={"verify": True})
     lake.marks()
     with dg.DagsterInstance.ephemeral() as instance:
-        assert run(lake.settings, instance, "audit_verify", request.run_config).success
+        assert run(lake.settings, instance, "act_audit_verify", request.run_config).success
         with lake.opened() as ledger:
             write_past_ledger(ledger, "UPDATE policy_versions SET written_by = 'x'")
-        assert not run(lake.settings, instance, "audit_verify", request.run_config).success
+        assert not run(lake.settings, instance, "act_audit_verify", request.run_config).success

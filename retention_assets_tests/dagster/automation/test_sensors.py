@@ -138,7 +138,7 @@ def test_a_run_at_work_is_waited_for_and_the_tick_says_since_when_and_what_to_do
     """Its machine may be gone, and then nobody but a person or run monitoring ends it: every tick would wait for ever."""
     lake.marks()
     clock.time = DUE
-    made = create_run(ticks.instance, build_defs(lake.settings).resolve_job_def("cycle"), Status.STARTED)
+    made = create_run(ticks.instance, build_defs(lake.settings).resolve_job_def("delete_cycle"), Status.STARTED)
     record = ticks.instance.get_run_record_by_id(made.run_id)
     assert record
     ticked = ticks(name)
@@ -171,7 +171,7 @@ def test_a_tick_alone_writes_nothing_into_the_record(lake: Lake, ticks: Ticks) -
 def ends(ticks: Ticks, ticked: Any, status: dg.DagsterRunStatus) -> None:
     """The run that a tick asked for is in a state."""
     (request,) = ticked.run_requests
-    ticks.instance.add_run(dg.DagsterRun(job_name="evaluate", run_id=str(uuid4()), tags=request.tags, status=status))
+    ticks.instance.add_run(dg.DagsterRun(job_name="act_evaluate", run_id=str(uuid4()), tags=request.tags, status=status))
 
 
 OTHER = "{name: other, datasets: {include: ['lake/*'], exclude: ['lake/a']}, select: {older_than: %s}}"
@@ -208,7 +208,7 @@ def test_a_change_has_exactly_the_datasets_judged_that_it_can_reach(change: str,
     assert [request.run_config for request in ticked.run_requests] == ([{"datasets": datasets}] if datasets else [])
     assert datasets or "none: no dataset is touched" in ticked.skip_message
     for request in ticked.run_requests:
-        dg.validate_run_config(build_defs(lake.settings).resolve_job_def("evaluate"), request.run_config)
+        dg.validate_run_config(build_defs(lake.settings).resolve_job_def("act_evaluate"), request.run_config)
 
 
 @pytest.mark.parametrize("status", [Status.SUCCESS, Status.FAILURE])
@@ -311,7 +311,7 @@ def test_what_is_due_is_swept_and_then_there_is_nothing_to_do(lake: Lake, ticks:
     assert request.run_config == {"datasets": ["lake/a"]}
     assert request.tags["retention/automation"] == "sweep"
     config = {**request.run_config, "as_of": DUE.isoformat(), "log_level": "CRITICAL"}
-    assert run(lake.settings, ticks.instance, "sweep", config).success
+    assert run(lake.settings, ticks.instance, "delete_sweep", config).success
     assert (lake.there("lake/a"), lake.there("lake/b")) == ({"S3"}, {"S1", "S2", "S3"})
     after = ticks("sweep_tick")
     assert (after.run_requests, after.skip_message) == ([], "No mark is due.")
@@ -374,16 +374,16 @@ def test_what_was_refused_is_tried_again_once_an_hour_and_what_failed_at_the_nex
 @pytest.mark.parametrize(
     ("job", "status", "launches"),
     [
-        ("sweep", Status.QUEUED, False),
-        ("sweep", Status.NOT_STARTED, False),
-        ("sweep", Status.STARTING, False),
-        ("sweep", Status.STARTED, False),
-        ("sweep", Status.CANCELING, False),
-        ("sweep", Status.SUCCESS, True),
-        ("sweep", Status.FAILURE, True),
-        ("sweep", Status.CANCELED, True),
-        ("cycle", Status.STARTED, False),
-        ("evaluate", Status.STARTED, True),
+        ("delete_sweep", Status.QUEUED, False),
+        ("delete_sweep", Status.NOT_STARTED, False),
+        ("delete_sweep", Status.STARTING, False),
+        ("delete_sweep", Status.STARTED, False),
+        ("delete_sweep", Status.CANCELING, False),
+        ("delete_sweep", Status.SUCCESS, True),
+        ("delete_sweep", Status.FAILURE, True),
+        ("delete_sweep", Status.CANCELED, True),
+        ("delete_cycle", Status.STARTED, False),
+        ("act_evaluate", Status.STARTED, True),
     ],
 )
 def test_while_a_sweep_is_on_its_way_no_other_is_launched(

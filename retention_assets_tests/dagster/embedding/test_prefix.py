@@ -64,7 +64,7 @@ def test_whatever_a_sensor_or_a_schedule_launches_is_there() -> None:
     repository = build_defs(Settings(), key_prefix="eu").get_repository_def()
     launched = {target.job_name for one in repository.sensor_defs for target in one.targets}
     launched |= {one.job_name for one in repository.schedule_defs}
-    assert {"eu__evaluate", "eu__sweep", "eu__report"} <= launched <= set(repository.job_names)
+    assert {"eu__act_evaluate", "eu__delete_sweep", "eu__act_report"} <= launched <= set(repository.job_names)
 
 
 def test_two_environments_and_a_project_of_its_own_are_one_code_location() -> None:
@@ -129,24 +129,24 @@ def test_a_sweep_on_its_way_holds_back_the_tick_of_its_own_environment_only(lake
     defs = build_defs(lake.settings)
     # Runs that are being made are on their way.
     instance.create_run_for_job(
-        build_defs(lake.settings, key_prefix="us").resolve_job_def("us__sweep"), status=dg.DagsterRunStatus.STARTED
+        build_defs(lake.settings, key_prefix="us").resolve_job_def("us__delete_sweep"), status=dg.DagsterRunStatus.STARTED
     )
     assert len(_tick(defs, instance, "cold__eu__sweep_tick").run_requests) == 1
-    mine = instance.create_run_for_job(defs.resolve_job_def("cold__eu__sweep"), status=dg.DagsterRunStatus.STARTED)
+    mine = instance.create_run_for_job(defs.resolve_job_def("cold__eu__delete_sweep"), status=dg.DagsterRunStatus.STARTED)
     assert mine.run_id in str(_tick(defs, instance, "cold__eu__sweep_tick").skip_message)
 
 
 def test_the_loop_waits_for_what_judges_in_its_own_environment_only(lake: Lake, instance: dg.DagsterInstance) -> None:
     defs, others = build_defs(lake.settings), build_defs(lake.settings, key_prefix="us")
     started = dg.DagsterRunStatus.STARTED
-    create_run(instance, others.resolve_job_def("us__evaluate"), started)
+    create_run(instance, others.resolve_job_def("us__act_evaluate"), started)
     create_run(instance, others.resolve_implicit_global_asset_job_def(), started, ["us/candidate_marks"])
     for name in ("evaluation_loop", "policy_files"):
         assert len(_tick(defs, instance, f"cold__eu__{name}").run_requests) == 1
     judged = create_run(instance, defs.resolve_implicit_global_asset_job_def(), started, ["cold/eu/candidate_marks"])
     assert judged.run_id in str(_tick(defs, instance, "cold__eu__evaluation_loop").skip_message)
     instance.report_run_canceled(judged)
-    listed = create_run(instance, defs.resolve_job_def("cold__eu__evaluate"), started)
+    listed = create_run(instance, defs.resolve_job_def("cold__eu__act_evaluate"), started)
     assert listed.run_id in str(_tick(defs, instance, "cold__eu__evaluation_loop").skip_message)
 
 
@@ -157,7 +157,7 @@ def _tick(defs: dg.Definitions, instance: dg.DagsterInstance, name: str, cursor:
 
 
 def test_the_report_of_a_day_is_written_below_the_prefix(lake: Lake, instance: dg.DagsterInstance) -> None:
-    job = build_defs(lake.settings).resolve_job_def("cold__eu__report")
+    job = build_defs(lake.settings).resolve_job_def("cold__eu__act_report")
     ran = job.execute_in_process(run_config={"as_of": text_of(DUE)}, instance=instance)
     page = lake.folder / "warehouse" / "cold" / "eu" / "purge_report" / ran.run_id / f"{DUE.date()}.html"
     assert page.is_file()

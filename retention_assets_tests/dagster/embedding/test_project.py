@@ -51,7 +51,7 @@ def test_the_component_stands_beside_the_projects_own_assets(defs: dg.Definition
         "orders", "bill", "keep/store/lake", *(f"keep/{step}" for step in STEPS),
     }  # fmt: skip
     assert graph.get(dg.AssetKey("bill")).parent_keys == {REPORT}
-    assert {"keep__evaluate", "keep__sweep", "keep__unmark"} <= set(repository.job_names)
+    assert {"keep__act_evaluate", "keep__delete_sweep", "keep__act_unmark"} <= set(repository.job_names)
     assert defs.executor is None, "whoever embeds this chooses the executor"
 
 
