@@ -13,10 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
 from shutil import which
+from subprocess import DEVNULL, PIPE, run
 from tempfile import NamedTemporaryFile
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
+from retention_assets.errors import Refused
 from retention_assets.settings.secrets import masked
 
 if TYPE_CHECKING:
@@ -45,6 +47,11 @@ JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 ARCHIVES = "spark.retention.archives"
 # first Java that creates and renews an archive by itself; an older one refuses to start with these options
 _ARCHIVING_JAVA = 19
+_OLDEST_JAVA, _NEWEST_TESTED_JAVA = 17, 21
+# in a `release` file, or in what a Java says of itself; 8 calls itself 1.8
+_JAVA_VERSION = re.compile(r'(?:^JAVA_VERSION=| version )"(?:1\.)?(\d+)', re.MULTILINE)
+# a file, because `.ci/java` prints it too
+_JAVA_ADVICE = Path(__file__).with_name("java.txt")
 _ARCHIVING = "-XX:+AutoCreateSharedArchive -XX:+VerifySharedSpaces -Xlog:cds*=off"
 # Java takes one archive: options that name one, or none, win
 _CHOSEN_ARCHIVE = re.compile(r"-Xshare|-XX:\S*(Shared|ArchiveClasses|AOT|LoadedClassList)")
@@ -98,14 +105,10 @@ def spark_conf(master: str, conf: Mapping[str, str], warehouse: str = "") -> dic
     # Java takes the last of two contradicting options: that of the settings, if they name one
     options = [
         f'-Dlog4j2.configurationFile="{_LOGGING}"',
-        *(_java_options(conf) if is_local else ()),
+        *((_SHORT_LIVED, "" if _COLLECTOR.search(_all_java_options(conf)) else _SERIAL) if is_local else ()),
         conf.get(JAVA_OPTIONS, ""),
     ]
     return {"spark.master": master, **named, JAVA_OPTIONS: " ".join(filter(None, options))}
-
-
-def _java_options(conf: Mapping[str, str]) -> list[str]:
-    return [_SHORT_LIVED] if _COLLECTOR.search(_all_java_options(conf)) else [_SHORT_LIVED, _SERIAL]
 
 
 def _all_java_options(conf: Mapping[str, str]) -> str:
@@ -130,15 +133,30 @@ def _archive_options(conf: Mapping[str, str]) -> str:
 
 
 def _java_version() -> int:
-    # without starting it; 0 where its `release` file names none
+    # of the Java that Spark's scripts start; 0 where none starts
     home = os.environ.get("JAVA_HOME")
     program = f"{home}/bin/java" if home else which("java")
-    try:
-        text = (Path(program).resolve().parents[1] / "release").read_text(errors="replace") if program else ""
-    except (IndexError, OSError):
+    if program is None or not os.access(program, os.X_OK):
         return 0
-    version = re.search(r'^JAVA_VERSION="(\d+)', text, re.MULTILINE)
+    try:
+        text = (Path(program).resolve().parents[1] / "release").read_text(errors="replace")
+    except (IndexError, OSError):
+        text = ""
+    if "JAVA_VERSION" not in text:
+        text = run([program, "-version"], stdin=DEVNULL, stderr=PIPE, text=True, errors="replace", check=False).stderr
+    version = _JAVA_VERSION.search(text)
     return int(version[1]) if version else 0
+
+
+def _refuse_unfit_java() -> None:
+    version, home = _java_version(), os.environ.get("JAVA_HOME")
+    if version < _OLDEST_JAVA:
+        place = f"in JAVA_HOME ({home})" if home else "on the PATH"
+        raise _java_refused(f"{f'Java {version}' if version else 'No Java'} was found {place}.")
+
+
+def _java_refused(sentence: str) -> Refused:
+    return Refused(f"{sentence}\n{_JAVA_ADVICE.read_text('utf-8').rstrip()}")
 
 
 def spark_session(master: str, conf: Mapping[str, str], warehouse: str = "") -> "SparkSession":
@@ -179,7 +197,7 @@ def _start(conf: Mapping[str, str], gateway: Any) -> None:
 
 
 def start_early(master: str, conf: Mapping[str, str], warehouse: str = "") -> None:
-    """Start Spark on this machine in the background. A fault is raised to whoever asks for the session."""
+    """Start Spark on this machine in the background. Later faults than a missing Java are raised to whoever asks for it."""
     global _early
     # all imports in this thread: two that import one package at a time can see halves of it
     from pyspark import SparkContext, java_gateway  # noqa: F401
@@ -187,6 +205,7 @@ def start_early(master: str, conf: Mapping[str, str], warehouse: str = "") -> No
 
     if not master.startswith("local") or _early is not None or SparkContext._gateway is not None:
         return
+    _refuse_unfit_java()
     wanted = spark_conf(master, conf, warehouse)
     pool = ThreadPoolExecutor(1, "spark")
     gateway = pool.submit(_gateway, wanted)
@@ -227,16 +246,19 @@ def _gateway(conf: Mapping[str, str]) -> Any:
     # forwards Java's stderr while it starts, apart from some lines
     from pyspark.java_gateway import launch_gateway
 
+    _refuse_unfit_java()
     reading, writing = os.pipe()
     reader = Thread(target=_pass_on, args=(reading,), daemon=True)
     reader.start()
     try:
         with _submitting({**conf, JAVA_OPTIONS: f"{_archive_options(conf)} {conf.get(JAVA_OPTIONS, '')}".strip()}):
             gateway = launch_gateway(None, {"stderr": writing})  # type: ignore[no-untyped-call]  # it has no types
-    except Exception:
+    except Exception as fault:
         os.close(writing)
         # the output says why Java did not start
         reader.join(timeout=10)
+        if (version := _java_version()) > _NEWEST_TESTED_JAVA:
+            raise _java_refused(f"Java {version} did not start Spark.") from fault
         raise
     os.close(writing)
     return gateway

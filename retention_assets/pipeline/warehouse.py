@@ -52,9 +52,7 @@ class Warehouse:
         try:
             yield folder
         finally:
-            files, place = place_of(folder)
-            if files.get_file_info(place).type is not pafs.FileType.NotFound:
-                files.delete_dir(place)
+            remove_folder(folder)
 
     def below(self, folder: str) -> str:
         """Shorten a folder to its path below the root."""

@@ -9,9 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from retention_assets.errors import Refused
 from retention_assets.pipeline import spark
 from retention_assets.pipeline.spark import spark_conf
-from retention_assets_tests.people.conftest import ENVIRONMENT
+from retention_assets_tests.people.conftest import ENTRY, ENVIRONMENT
+
+ADVICE = Path(spark.__file__).with_name("java.txt")
 
 CODE = """
 import sys
@@ -98,11 +101,14 @@ def test_a_collector_of_the_environment_and_what_the_settings_say_of_sql_win(mon
     assert conf["spark.sql.codegen.wholeStage"] == "true"
 
 
-def java(folder: Path, version: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def java(folder: Path, version: str, monkeypatch: pytest.MonkeyPatch, names_it: bool = True) -> None:
     """Make a Java of this version the one that Spark starts, in an environment that chooses no archive."""
-    (folder / "bin").mkdir()
-    (folder / "bin" / "java").touch(0o755)
-    (folder / "release").write_text(f'IMPLEMENTOR="Some"\nJAVA_RUNTIME_VERSION="{version}+7"\nJAVA_VERSION="{version}"\n')
+    program = folder / "bin" / "java"
+    program.parent.mkdir()
+    program.write_text(f"""#!/bin/sh\necho 'openjdk version "{version}"' >&2; exit 1\n""")
+    program.chmod(0o755)
+    if names_it:
+        (folder / "release").write_text(f'IMPLEMENTOR="Some"\nJAVA_RUNTIME_VERSION="{version}+7"\nJAVA_VERSION="{version}"\n')
     monkeypatch.setenv("JAVA_HOME", str(folder))
     for name in spark._OPTIONS_OF_OTHERS:
         monkeypatch.delenv(name, raising=False)
@@ -156,6 +162,43 @@ def test_no_archive_is_run_that_somebody_else_could_have_written_nor_one_of_no_j
     assert spark._archive_options(conf) == ""
 
 
+@pytest.mark.parametrize("names_it", [True, False])
+@pytest.mark.parametrize(
+    ("version", "sentence"),
+    [
+        ("1.8.0_392", "Java 8 was found in JAVA_HOME ({0})."),
+        ("11.0.2", "Java 11 was found in JAVA_HOME ({0})."),
+        ("0", "No Java was found in JAVA_HOME ({0})."),
+        ("27-ea", "Java 27 did not start Spark."),
+    ],
+)
+def test_a_java_that_will_not_do_is_named_with_what_to_install(
+    version: str, sentence: str, names_it: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ends(*_: object) -> None:
+        raise RuntimeError("Java gateway process exited")
+
+    java(tmp_path, version, monkeypatch, names_it)
+    monkeypatch.setattr("pyspark.java_gateway.launch_gateway", ends)
+    with pytest.raises(Refused) as refused:
+        spark._gateway(spark_conf("local[2]", {}))
+    first, _, advice = str(refused.value).partition("\n")
+    assert (first, advice) == (sentence.format(tmp_path), ADVICE.read_text().strip())
+
+
+def test_without_any_java_a_command_says_so_before_it_begins(tmp_path: Path) -> None:
+    (tmp_path / "retention.yaml").write_text("{}")
+    (tmp_path / "policies").mkdir()
+    (tmp_path / "policies" / "none.yaml").write_text("policies: []")
+    bare = {name: text for name, text in ENVIRONMENT.items() if name != "JAVA_HOME"} | {"PATH": "/not/there"}
+    done = subprocess.run(
+        [sys.executable, "-c", ENTRY, "run"], cwd=tmp_path, env=bare, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.splitlines()[:2] == ["No Java was found on the PATH.", f"  {ADVICE.read_text().splitlines()[0]}"]
+    assert not (tmp_path / ".retention").exists()
+
+
 def test_a_spark_connect_server_is_given_no_options_of_a_java_of_ours() -> None:
     conf = spark_conf("sc://host:15002", {})
     assert conf["spark.remote"] == "sc://host:15002"
@@ -186,6 +229,7 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> list[FakeSession]:
 
     monkeypatch.setattr(SparkContext, "_gateway", None)
     monkeypatch.setattr(spark, "_gateway", lambda _: "Java")
+    monkeypatch.setattr(spark, "_refuse_unfit_java", lambda: None)
     monkeypatch.setattr(spark, "_session_on", begin)
     return sessions
 
