@@ -22,6 +22,11 @@ _AWAY = (
     "the ledger can't be reached or written. Check the key ledger in the settings, and that its database is up; then run again:"
     " what was begun is finished then"
 )
+# SQLite names no file; without its folder it can't write either
+_READ_ONLY_LEDGER = (
+    "the file of the ledger, or its folder, is read-only. Let the user of this program write both, or name another place under"
+    " the key ledger"
+)
 _SYSTEM = {
     errno.ENOSPC: _FULL, errno.EDQUOT: _FULL, errno.EACCES: _DENIED, errno.EPERM: _DENIED, errno.EROFS: _READ_ONLY,
 }  # fmt: skip
@@ -38,7 +43,7 @@ _LACKS_RIGHT = "42501"
 _DATABASE: dict[str | int | None, str] = {
     sqlite3.SQLITE_FULL: _FULL, "53100": _FULL,
     sqlite3.SQLITE_PERM: _DENIED, _LACKS_RIGHT: _DENIED,
-    sqlite3.SQLITE_READONLY: _READ_ONLY, "25006": _READ_ONLY,
+    sqlite3.SQLITE_READONLY: _READ_ONLY_LEDGER, "25006": _READ_ONLY,
 }  # fmt: skip
 _DATABASE_ERRORS = {"OperationalError", "InterfaceError", "InternalError"}
 

@@ -156,7 +156,7 @@ GIVEN_NAMES = {
 # Lines that a place may have; a module counts in the longest that fits. They only fall: whoever passes one subtracts elsewhere,
 # or moves the number in the same commit with the reason; whoever subtracts lowers it.
 BUDGETS: Mapping[str, int] = {
-    "(top)": 1_110,
+    "(top)": 1_120,
     "settings": 1_620,
     "policy": 2_750,
     "frames": 3_540,
@@ -172,12 +172,12 @@ BUDGETS: Mapping[str, int] = {
     "stores.objects": 5_990,
     "evaluation": 2_290,
     "sweep": 2_660,
-    "pipeline": 2_490,
+    "pipeline": 2_510,
     "people": 4_810,
     "render": 2_250,
     "dagster": 3_320,
     "demo": 750,
-    "retention_assets_tests": 59_970,
+    "retention_assets_tests": 60_040,
 }
 # Docstrings that begin with a word by which no sentence says what a thing is; and imports by tests of a module inside a folder.
 OPENINGS, ARROWS = 4, 555

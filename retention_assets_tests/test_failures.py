@@ -1,8 +1,12 @@
 """What fails outside of the program: real failures of disks and databases, each a sentence that says what to do about it."""
 
 import errno
+import os
 import re
+import shutil
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,7 +22,7 @@ from retention_assets.ledger import open_ledger
 from retention_assets.sql import engines
 from retention_assets.sql.retry import RetryPolicy
 from retention_assets_tests.ledger.states import T0
-from retention_assets_tests.people.conftest import Run, run
+from retention_assets_tests.people.conftest import ENTRY, ENVIRONMENT, Run, run
 
 __all__ = ["run"]
 
@@ -27,6 +31,7 @@ FULL, DENIED, READ_ONLY = (
     "that is not permitted. Let the user",
     "nothing can be written there. Mount",
 )
+READ_ONLY_LEDGER = "the file of the ledger, or its folder, is read-only. Let the user"
 BUSY, AWAY = "the ledger is busy: somebody else", "the ledger can't be reached or written. Check the key ledger"
 
 
@@ -82,7 +87,7 @@ def test_a_sqlite_that_is_full_locked_or_read_only_says_so(tmp_path: Path) -> No
         read_only = raised(lambda: still.execute("INSERT INTO t VALUES (1)"))
     still.close()
     missing = raised(lambda: sqlite3.connect(tmp_path / "none" / "x.db"))
-    for fault, words in ((full, FULL), (locked, BUSY), (read_only, READ_ONLY), (missing, AWAY)):
+    for fault, words in ((full, FULL), (locked, BUSY), (read_only, READ_ONLY_LEDGER), (missing, AWAY)):
         assert words in (failure_text(fault) or ""), fault
 
 
@@ -135,6 +140,25 @@ def test_a_ledger_that_is_locked_for_long_is_a_sentence_and_no_trace(run: Run) -
     assert err.startswith(f"cannot go on: {BUSY}")
     with open_ledger(f"sqlite:///{file.absolute()}") as ledger:
         assert ledger.holds.in_force(T0) == []
+
+
+@pytest.mark.skipif(os.geteuid() == 0 and not shutil.which("setpriv"), reason="root may write anywhere")
+def test_who_may_only_read_a_folder_is_told_what_to_write_or_to_name(run: Run, tmp_path: Path) -> None:
+    ledger = tmp_path / ".retention" / "ledger.db"
+    open_ledger(f"sqlite:///{ledger}").close()
+    for place in (ledger, ledger.parent, tmp_path):
+        place.chmod(place.stat().st_mode & ~0o222)
+    hold = ("hold", "--name", "h", "--dataset", "lake/d", "--reason", "r")
+    remedy = "Let the user of this program write the file and its folder, or name another place under the key ledger."
+    sentences = {
+        hold: f"The ledger sqlite:///{ledger} cannot be opened: attempt to write a readonly database. {remedy}",
+        ("init", "new"): f"{tmp_path / 'new'} cannot be written. Name a folder of your own: `retention init DIR`.",
+    }
+    powerless = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"] if os.geteuid() == 0 else []
+    for words, sentence in sentences.items():
+        command = [*powerless, sys.executable, "-c", ENTRY, *words]
+        done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout, done.stderr) == (1, "", f"{sentence}\n")
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ another ledger in its place.
 import json
 import logging
 import secrets
+import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -57,7 +58,7 @@ from retention_assets.ledger.stores import Scans, StorePlaces
 from retention_assets.ledger.unmarking import Keeping, Unmarking
 from retention_assets.settings.places import Url
 from retention_assets.sql.engines import OpenedFile, ledger_engine, sqlite_file, too_wide
-from retention_assets.sql.errors import RETRY_CONFLICTS, driver_message
+from retention_assets.sql.errors import RETRY_CONFLICTS, code_of, driver_message
 from retention_assets.sql.retry import retry
 from retention_assets.sql.transactions import PORTION, portions, reading, writing
 
@@ -321,10 +322,10 @@ def _reachable(engine: Engine) -> Iterator[None]:
         yield
     except DBAPIError as error:
         shown = engine.url.render_as_string(hide_password=True)
-        raise Refused(
-            f"The ledger {shown} cannot be opened: {driver_message(error)}. Check the key ledger in the settings, and that it"
-            " is reachable."
-        ) from error
+        remedy = "Check the key ledger in the settings, and that it is reachable."
+        if code_of(error) == sqlite3.SQLITE_READONLY:
+            remedy = "Let the user of this program write the file and its folder, or name another place under the key ledger."
+        raise Refused(f"The ledger {shown} cannot be opened: {driver_message(error)}. {remedy}") from error
 
 
 def _revision(connection: Connection) -> str | None:

@@ -101,11 +101,15 @@ def write_folder(
         SCHEMA_FILE: policy_schema().encode(), IGNORE_FILE: _IGNORE.encode(), **(sample or {}),
     }  # fmt: skip
     written = []
-    for name, content in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        with suppress(FileExistsError), (folder / name).open("xb") as stream:
-            stream.write(content)
-            written.append(name)
+    try:
+        for name, content in files.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            with suppress(FileExistsError), (folder / name).open("xb") as stream:
+                stream.write(content)
+                written.append(name)
+    except PermissionError as fault:
+        at = Path(fault.filename).absolute()
+        raise Refused(f"{at} cannot be written. Name a folder of your own: `retention init DIR`.") from fault
     return written
 
 
