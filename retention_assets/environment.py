@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from retention_assets.errors import Refused
-from retention_assets.policy.durations import text_of
+from retention_assets.policy.durations import minute_in_utc
 from retention_assets.settings.model import Settings
 from retention_assets.silence import bound_silence
 from retention_assets.stores.protocol import Store
@@ -128,9 +128,9 @@ class Environment:
         present = self.present()
         if as_of is not None and as_of > clock.max_skew.after(present):
             raise Refused(
-                f"As of {text_of(as_of)} is later than now, {text_of(present)}: nothing can be marked, swept or reported of a"
-                " time that is still to come. Leave as_of out. `retention run --dry-run` and `retention preview` look ahead; in"
-                " an environment whose settings say `clock: {simulated: true}` the days pass as you say."
+                f"As of {minute_in_utc(as_of)} is later than now, {minute_in_utc(present)}: nothing can be marked, swept or"
+                " reported of a time that is still to come. Leave as_of out. `retention run --dry-run` and `retention preview`"
+                " look ahead; in an environment whose settings say `clock: {simulated: true}` the days pass as you say."
             )
         return as_of or present
 

@@ -19,7 +19,7 @@ from retention_assets.ledger import Ledger
 from retention_assets.ledger.reports import COUNTERS, DayLook
 from retention_assets.policy.durations import text_of
 from retention_assets.policy.globs import matches
-from retention_assets.policy.sentences import first_of
+from retention_assets.policy.sentences import first_of, short_actor
 from retention_assets.settings.sections import Prices
 
 # classes of a log in the order of a transaction's life, with their meanings
@@ -80,7 +80,7 @@ class ReportLine:
     @property
     def orderers(self) -> str:
         """First three who started the sweeps, and how many more there are."""
-        return first_of(self.ordered_by)
+        return first_of(list(map(short_actor, self.ordered_by)))
 
     @property
     def duration(self) -> timedelta | None:

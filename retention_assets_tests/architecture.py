@@ -68,7 +68,7 @@ IMPORTS: Mapping[str, set[str]] = {
         "stores", "sweep",
     },
     # `retention run` is a job of Dagster's.
-    "people.run": {"dagster", "errors", "evaluation", "people", "render", "sweep"},
+    "people.run": {"dagster", "errors", "evaluation", "ledger", "people", "policy", "render", "sweep"},
     "dagster": {
         "clock", "datasets", "environment", "errors", "evaluation", "failures", "frames", "ledger", "outcomes", "people",
         "pipeline", "pipeline.preflight", "pipeline.scans", "pipeline.sweep_stage", "policy", "render", "report", "settings", "settings.secrets",
@@ -158,11 +158,11 @@ GIVEN_NAMES = {
 BUDGETS: Mapping[str, int] = {
     "(top)": 1_120,
     "settings": 1_620,
-    "policy": 2_750,
+    "policy": 2_760,
     "frames": 3_540,
     "exchange": 670,
     "sql": 2_420,
-    "ledger": 6_440,
+    "ledger": 6_450,
     "stores": 1_210,
     "stores.places": 1_960,
     "stores.files": 1_400,
@@ -170,14 +170,14 @@ BUDGETS: Mapping[str, int] = {
     "stores.aspects": 1_100,
     "stores.records": 1_280,
     "stores.objects": 5_990,
-    "evaluation": 2_290,
+    "evaluation": 2_300,
     "sweep": 2_660,
     "pipeline": 2_510,
-    "people": 4_810,
-    "render": 2_250,
+    "people": 4_860,
+    "render": 2_260,
     "dagster": 3_320,
     "demo": 750,
-    "retention_assets_tests": 60_040,
+    "retention_assets_tests": 60_090,
 }
 # Docstrings that begin with a word by which no sentence says what a thing is; and imports by tests of a module inside a folder.
 OPENINGS, ARROWS = 4, 555

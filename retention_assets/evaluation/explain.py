@@ -32,7 +32,7 @@ from retention_assets.frames.views.scope import FAR, ScopeColumns, ScopeTable
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.histories import TransactionLife, message_about
 from retention_assets.ledger.marking import MARK_ROWS
-from retention_assets.policy.durations import from_micros, micros, text_of
+from retention_assets.policy.durations import from_micros, micros, minute_in_utc, text_of
 from retention_assets.policy.model import Policy
 from retention_assets.policy.sentences import DELETED, SCHEDULED, count, sentence
 from retention_assets.stores.protocol import WITNESS, FindData
@@ -252,9 +252,8 @@ def _branch_view(history: History, rank: int, position: int) -> BranchView:
     left_at = None if left == NEVER else text_of(from_micros(left))
     words = "in the latest view, which protects it"
     if view:
-        words = (
-            f"{view} view{'s' if view > 1 else ''} behind the latest one, which it left at {left_at}; nothing protects it here"
-        )
+        left_then = minute_in_utc(from_micros(left))
+        words = f"{count(view, 'view')} behind the latest one, which it left at {left_then}; nothing protects it here"
     words += f" ({count(newer, 'newer data transaction')})"
     words += ", and an open transaction follows" if scope.open_after[position] else ""
     return BranchView(name, view, newer, left_at, words)

@@ -36,7 +36,15 @@ class Preview:
 
     @property
     def marked(self) -> pa.Table:
-        return self.marks.filter(pc.equal(join_chunks(self.marks["verdict"]).cast(pa.string()), VERDICTS[0]))
+        return self.marks.filter(self._is_marked)
+
+    @property
+    def not_marked(self) -> pa.Table:
+        return self.marks.filter(pc.invert(self._is_marked))
+
+    @property
+    def _is_marked(self) -> pa.Array:
+        return pc.equal(join_chunks(self.marks["verdict"]).cast(pa.string()), VERDICTS[0])
 
     def sums_by(self, *columns: str) -> list[dict[str, Any]]:
         rows = pa.table({name: join_chunks(self.marks[name]).cast(pa.string()) for name in columns})

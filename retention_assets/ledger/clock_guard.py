@@ -5,7 +5,7 @@ A person may vouch for the present (`accept`), or declare that marks later than 
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, exists, func, or_, select, text
@@ -17,7 +17,7 @@ from retention_assets.ledger.database import LedgerPart, WriteTransaction, audit
 from retention_assets.ledger.leases import clear_paces
 from retention_assets.ledger.schema import AUDIT, CLOCK, MARKS, OPEN
 from retention_assets.ledger.unmarking import take_back
-from retention_assets.policy.durations import Duration, text_of
+from retention_assets.policy.durations import Duration, minute_in_utc, text_of
 from retention_assets.sql.columns import DatabaseTime
 
 MAX_AHEAD = Duration(days=14)
@@ -160,28 +160,39 @@ def _check(
     tx: WriteTransaction, present: datetime, newest_in_logs: datetime | None, max_ahead: Duration, max_skew: Duration
 ) -> str | None:
     times = tx.connection.execute(select(CLOCK).with_for_update()).one()
-    if times.newest_mark_at and present < max_skew.before(times.newest_mark_at):
-        raise Refused(
-            f"It is {text_of(present)}, earlier than the newest mark of the ledger, {text_of(times.newest_mark_at)}, by more"
-            f" than {max_skew.words()}. {_SIMULATED_BACK if times.simulated else _BACK} `retention clock reset --reason …`: it"
-            " takes back the marks that were made later than now."
-        )
+    refuse_before(times.newest_mark_at, present, max_skew, times.simulated)
     # Before the first run there is nothing to compare with, however old the logs are: a lake may be quiet. A future time
     # supports nothing, and in a simulated ledger no time is real.
     seen = () if times.simulated or times.newest_seen_at is None else (times.newest_seen_at, newest_in_logs)
     newest = max((time for time in seen if time and time <= max_skew.after(present)), default=None)
     if newest is not None and present > max_ahead.after(newest):
         return (
-            f"It is {text_of(present)}, more than {max_ahead.words()} after the newest time that a run of this ledger or a log"
-            f" has seen, {text_of(newest)}, and no other clock was found to agree. Nothing is swept; marking goes on. If the"
-            " time is right, say `retention clock accept`, and the next run sweeps."
+            f"It is {minute_in_utc(present)}, more than {max_ahead.words()} after the newest time that a run of this ledger or"
+            f" a log has seen, {minute_in_utc(newest)}, and no other clock was found to agree. Nothing is swept; marking goes"
+            " on. If the time is right, say `retention clock accept`, and the next run sweeps."
         )
     _note_seen(tx, present)
     return None
 
 
-_BACK = "Either this clock is slow or an earlier one was fast; nothing is marked or swept. If this one is right, say"
-_SIMULATED_BACK = "Nothing is marked or swept. Go on from a later as_of, or say, with --as-of,"
+def refuse_before(newest_mark: datetime | None, present: datetime, max_skew: Duration, simulated: bool) -> None:
+    """Refuse to mark or sweep at a present that is before the newest mark."""
+    if newest_mark is None or present >= max_skew.before(newest_mark):
+        return
+    if simulated:
+        # up to the next minute, for the command has no seconds
+        clock_at = minute_in_utc(newest_mark + timedelta(seconds=59, microseconds=999_999))
+        at = f"{clock_at[:10]}T{clock_at[11:16]}Z"
+        raise Refused(
+            f"The clock of this environment is simulated, and its marks have moved it to {clock_at}: nothing is marked or swept"
+            f" at {minute_in_utc(present)}, which is earlier. Go on with `retention run --as-of {at}`, or a later time. To go"
+            " back, `retention clock reset --as-of … --reason …` takes back the marks that were made later."
+        )
+    raise Refused(
+        f"It is {minute_in_utc(present)}, earlier than the newest mark of the ledger, {minute_in_utc(newest_mark)}, by more"
+        f" than {max_skew.words()}. Either this clock is slow or an earlier one was fast; nothing is marked or swept. If this"
+        " one is right, say `retention clock reset --reason …`: it takes back the marks that were made later than now."
+    )
 
 
 def _note_seen(tx: WriteTransaction, present: datetime) -> None:

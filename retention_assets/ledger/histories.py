@@ -11,9 +11,9 @@ from sqlalchemy import Connection, select, text
 from retention_assets.ledger.database import LedgerPart
 from retention_assets.ledger.schema import AUDIT, BATCHES, MARKS, OPEN, OVER, PLANNED, STEPS, SWEPT
 from retention_assets.ledger.steps import END, SHOWN, SHOWN_MARKS, STEP
-from retention_assets.policy.durations import text_of
+from retention_assets.policy.durations import minute_in_utc
 from retention_assets.policy.model import Hold
-from retention_assets.policy.sentences import DeletionMessage, deletion_message
+from retention_assets.policy.sentences import DeletionMessage, deletion_message, short_actor
 from retention_assets.sql.transactions import portions
 
 _STILL_OPEN = ("MARKED", "SWEEPING")
@@ -217,10 +217,10 @@ def _sentence(life: TransactionLife, as_of: datetime, spared: str | None) -> str
 
 def _state(mark: MarkHistory, as_of: datetime) -> str:
     policy = f"policy {mark.policy}@{mark.policy_version}"
-    since = f"{text_of(mark.changed_at) if mark.changed_at else 'an unknown time'} by {mark.changed_by}"
+    since = f"{minute_in_utc(mark.changed_at) or 'an unknown time'} by {short_actor(mark.changed_by)}"
     if mark.status == "MARKED":
-        marked = f"marked at {text_of(mark.marked_at)} by {policy}"
-        return f"{'due since' if mark.due_at <= as_of else 'scheduled for deletion at'} {text_of(mark.due_at)}, {marked}"
+        marked = f"marked at {minute_in_utc(mark.marked_at)} by {policy}"
+        return f"{'due since' if mark.due_at <= as_of else 'scheduled for deletion at'} {minute_in_utc(mark.due_at)}, {marked}"
     if mark.status == "UNMARKED":
         return f"taken back at {since}: {mark.why}"
     if mark.status == "SPARED":

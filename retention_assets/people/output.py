@@ -4,7 +4,7 @@ Nothing else in people/ writes to a terminal: names may hold control sequences, 
 """
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from enum import IntEnum
 from typing import TYPE_CHECKING
@@ -45,12 +45,12 @@ def echo_json(text: str) -> None:
     click.echo(visible_json(text), nl=False)
 
 
-def print_parts(parts: "Iterable[RenderableType]") -> None:
+def print_parts(parts: "Iterable[RenderableType]", *, err: bool = False) -> None:
     """Print sentences and tables of a result. A terminal folds a sentence between words."""
     from retention_assets.render.terminal import console
 
     for part in parts:
-        console().print(part)
+        console(sys.stderr if err else None).print(part)
 
 
 def say(words: str) -> None:
@@ -61,8 +61,16 @@ def is_on_terminal() -> bool:
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
-def confirm(question: str, *, err: bool = False) -> bool:
-    return click.confirm(visible(question), default=False, err=err)
+def confirm(question: str, *, err: bool = False, detail: "Callable[[], Iterable[RenderableType]] | None" = None) -> bool:
+    """Ask; an answer d prints the detail, and the question stands there again."""
+    if detail is None:
+        return click.confirm(visible(question), default=False, err=err)
+    answers = click.Choice(["y", "n", "d"], case_sensitive=False)
+    while (
+        answer := click.prompt(f"{visible(question)} [y/N]", "n", err=err, type=answers, show_default=False, show_choices=False)
+    ) == "d":
+        print_parts(detail(), err=err)
+    return bool(answer == "y")
 
 
 @contextmanager

@@ -39,11 +39,11 @@ from retention_assets.people.operation import (
     operation,
 )
 from retention_assets.people.rehearsal import Rehearsal, rehearse
-from retention_assets.policy.durations import parse_duration
+from retention_assets.policy.durations import minute_in_utc, parse_duration
 from retention_assets.policy.model import Policy
 from retention_assets.policy.sentences import sentence
-from retention_assets.render.terminal import Count, Number, Size, table
-from retention_assets.render.text import minute_in_utc, money_of, size_of
+from retention_assets.render.terminal import Column, Count, Minute, Number, Size, table
+from retention_assets.render.text import money_of, size_of
 from retention_assets.stores.logs import read_chosen
 from retention_assets.sweep.dataset_sweep import SweepResult
 
@@ -143,8 +143,8 @@ class RetentionPlan:
             columns = ("day", *map(Number, ("marked before", "newly marked", "together")))
             yield table(f"Due later, by day{_more(rows)}", columns, rows[:_MOST])
         if self.policies:
-            reasons = [(policy.name, policy.description or sentence(policy)) for policy in self.policies]
-            yield table("Why", ("policy", "what it is for"), reasons)
+            rules = [(policy.name, policy.description, sentence(policy)) for policy in self.policies]
+            yield table("Why", ("policy", "what it is for", "the rule in force"), rules, prose=True)
         if detail:
             yield from self._detail()
 
@@ -274,23 +274,29 @@ class RetentionPlan:
         columns = map(Number, (*(_COLUMNS[name] for name in shown), *(("saved a month",) if self.currency else ())))
         yield table(f"By dataset and policy{_more(groups)}", ("dataset", "policy", *columns), rows)
 
-    def _detail(self) -> Iterator[Table]:
-        def cells(rows: pa.Table, last: str) -> Iterator[tuple[object, ...]]:
-            for row in rows.to_pylist():
-                value = "It expires by itself." if row.get("expires") else row[last]
-                cell = minute_in_utc(value) if isinstance(value, datetime) else str(value or "")
-                yield row["dataset"], row["transaction"], row["policy"], row["bytes"], cell
+    def deleted_table(self, most: int | None = None) -> Table:
+        """Transactions that would be deleted, or the first of them."""
+        return _table_of("To be deleted now", self.deleted, "by", Column(""), most)
 
-        lists = (
-            ("To be marked", self.newly_marked, "due_at", "due"),
-            ("To be deleted now", self.deleted, "reason", "by"),
-            ("To be spared", self.spared, "why", "why"),
-            ("Marked before, and not due yet", self.waiting, "due_at", "due"),
+    def _detail(self) -> Iterator[Table]:
+        tables = (
+            _table_of("To be marked", self.newly_marked, "due_at", Minute("due")),
+            self.deleted_table(),
+            _table_of("To be spared", self.spared, "why", Column("why")),
+            _table_of("Marked before, and not due yet", self.waiting, "due_at", Minute("due")),
         )
-        for title, rows, last, words in lists:
-            if len(rows):
-                columns = ("dataset", "transaction", "policy", Size("size"), words)
-                yield table(f"{title}: {len(rows):,}", columns, cells(rows, last))
+        yield from (part for part in tables if part.row_count)
+
+
+def _table_of(title: str, transactions: pa.Table, last: str, column: Column, most: int | None = None) -> Table:
+    rows = transactions.slice(0, most).to_pylist()
+    for row in rows:
+        row["by"] = "expires by itself" if row.get("expires") else "" if row["reason"] == "SELECTED" else row["reason"]
+    names = ("dataset", "transaction", "policy", "closed_at", "bytes", last)
+    columns = ("dataset", "transaction", "policy", Minute("closed"), Size("size"), column)
+    of = f"{len(rows)} of " if len(rows) < len(transactions) else ""
+    title = f"{title}: {of}{len(transactions):,}, times in UTC"
+    return table(title, columns, ([row[name] for name in names] for row in rows), grouped=True, prose=last == "why")
 
 
 def _summed(tables: Mapping[str, pa.Table], columns: Sequence[str]) -> dict[tuple[str, ...], dict[str, Amount]]:

@@ -375,7 +375,7 @@ class PreviewRequest(Request):
     policies: PolicyFiles = ()
     as_of: AsOf = None
     most: Annotated[int, Flags("-n", "--most"), Only.COMMAND] = Field(
-        default=20, ge=0, description="How many marks the table lists."
+        default=20, ge=0, description="How many marks, and how many of those that are kept, are listed."
     )
     strict: Strict = False
 

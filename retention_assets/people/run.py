@@ -11,11 +11,17 @@ import click
 from pydantic import Field
 from rich.table import Table
 
+from retention_assets.evaluation.fates import Fates
 from retention_assets.evaluation.rules_in_force import read_policies
+from retention_assets.ledger.clock_guard import refuse_before
+from retention_assets.ledger.states import Waiting
 from retention_assets.people.command import FORMAT, ask_and_show, examples, find_environment, given_fields, options, show
 from retention_assets.people.operation import AcceptLarge, AsOf, DatasetGlobs, Flags, RecordedRequest, Result, Strict
 from retention_assets.people.output import ExitCode, confirm, is_on_terminal, print_parts, progress, say
 from retention_assets.people.plan import PlanRequest, RetentionPlan, make_plan, show_plan
+from retention_assets.policy.durations import minute_in_utc
+from retention_assets.policy.sentences import count
+from retention_assets.render.summaries import day_of
 from retention_assets.render.terminal import Number, table
 from retention_assets.render.text import size_of
 from retention_assets.sweep.preconditions import write_confirmed
@@ -25,7 +31,7 @@ if TYPE_CHECKING:
 
 # what a terminal shows of each asset, in the order of the work
 _SHOWN = {
-    "transaction_log": {"datasets": "datasets read", "dagster/row_count": "transactions", "refused": "datasets refused"},
+    "transaction_log": {"datasets": "datasets read", "dagster/row_count": "transactions read", "refused": "datasets refused"},
     "candidate_marks": {
         "newly_marked": "newly marked",
         "marked_before": "marked or swept before",
@@ -43,8 +49,10 @@ _SHOWN = {
         "bytes_hidden": "bytes hidden",
     },
 }
-# shown only where there is something of it
-_ONLY_IF_ANY = ("hidden", "bytes_hidden")
+
+
+# transactions that the question at a terminal names
+_MOST_NAMED = 20
 
 
 class LogLevel(Enum):
@@ -92,8 +100,11 @@ def run(format_: str, **given: Any) -> ExitCode:
     read_policies(environment.settings)
     # Before Dagster is loaded; each step asks again. A ledger that is none for these settings is refused by being opened.
     environment.instant(request.as_of)
-    with environment.ledger_if_any():
-        pass
+    with environment.ledger_if_any() as ledger:
+        if ledger is not None:
+            clock = environment.settings.clock
+            present, newest_mark = ledger.clock.present(request.as_of), ledger.clock.times().newest_mark_at
+            refuse_before(newest_mark, present, clock.max_skew, clock.simulated)
     with ExitStack() as stack:
         job, accept_large, confirmed = ("evaluate", False, None) if request.mark_only else ("cycle", request.accept_large, None)
         if is_on_terminal() and not (request.mark_only or request.yes):
@@ -119,14 +130,17 @@ def run(format_: str, **given: Any) -> ExitCode:
             environment.settings, job, request.as_of, request.datasets, request.log_level.value, confirmed, accept_large,
             request.actor,
         )  # fmt: skip
-    return show(request, _result(ran), format_)
+    with environment.ledger_if_any() as ledger:
+        marks = Fates.recorded(ledger, ran.as_of).pending(ledger) if ledger else ()
+    return show(request, _result(ran, Waiting.of(marks, ran.as_of)), format_)
 
 
-def _result(ran: "JobResult") -> Result:
+def _result(ran: "JobResult", waiting: Waiting) -> Result:
     left = ran.number("swept_transactions", "left")
     words = f"{left:,} files of what was swept stay where they are: `retention history` says of each transaction why."
     names = {"dagster/row_count": "rows"}
     return Result(
+        headline=_headline(ran, waiting),
         tables=lambda: [_table(ran)],
         next=(
             "`retention marks` shows what goes and when; `retention keep` takes something out of it for good."
@@ -151,13 +165,30 @@ def _result(ran: "JobResult") -> Result:
 
 def _table(ran: "JobResult") -> Table:
     rows = [
-        (asset, words, size_of(number) if name.startswith("bytes_") else f"{number:,}")
+        (words, size_of(number) if name.startswith("bytes_") else f"{number:,}")
         for asset, shown in _SHOWN.items()
-        if asset in ran.said
         for name, words in shown.items()
-        if (number := ran.number(asset, name)) or name not in _ONLY_IF_ANY
+        if (number := ran.number(asset, name))
     ]
-    return table(f"As of {ran.as_of.isoformat()}", ("asset", "what", Number("number")), rows)
+    return table(f"As of {minute_in_utc(ran.as_of)}", ("what", Number("number")), rows)
+
+
+def _headline(ran: "JobResult", waiting: Waiting) -> str:
+    """Marks and deletions of the run, as far as it came, and when the next deletion is due."""
+    sentences, marked = list[str](), ran.number("candidate_marks", "newly_marked")
+    deleted, freed = (ran.number("swept_transactions", name) for name in ("deleted", "bytes_freed"))
+    if "candidate_marks" in ran.said:
+        sentences.append(f"{count(marked, 'transaction') if marked else 'Nothing'} newly marked.")
+    if "swept_transactions" in ran.said:
+        sentences.append(f"{count(deleted, 'transaction')} deleted, {size_of(freed)} freed." if deleted else "Nothing deleted.")
+    if waiting.due:
+        sentences.append(f"{count(waiting.due, 'mark is', 'marks are')} due now.")
+    elif waiting.next_due:
+        first = "It is" if waiting.marks == 1 else "The first is"
+        sentences.append(
+            f"{count(waiting.marks, 'mark waits', 'marks wait')}. {first} due {day_of(waiting.next_due, ran.as_of)}."
+        )
+    return " ".join(sentences)
 
 
 def _is_agreed(plan: RetentionPlan, format_: str) -> bool:
@@ -166,7 +197,10 @@ def _is_agreed(plan: RetentionPlan, format_: str) -> bool:
     if not len(plan.deleted):
         say("This run deletes nothing.")
         return True
-    if format_ == "json":
-        return confirm(f"This run would {plan.deletes}. Go on?", err=True)
-    print_parts((f"This run would {plan.deletes}.", *plan.sentences, *plan.deletion_tables()))
-    return confirm("Go on?")
+    # beside a result in JSON, which has stdout for itself
+    err = format_ == "json"
+    parts: tuple[str | Table, ...] = (*plan.sentences, *plan.deletion_tables(), plan.deleted_table(_MOST_NAMED))
+    print_parts((f"This run would {plan.deletes}.", *parts), err=err)
+    if len(plan.deleted) <= _MOST_NAMED:
+        return confirm("Go on?", err=err)
+    return confirm(f"Go on? (d lists all {len(plan.deleted):,})", err=err, detail=lambda: [plan.deleted_table()])

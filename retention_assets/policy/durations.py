@@ -178,6 +178,16 @@ def text_of(instant: datetime) -> str:
     return instant.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
+def minute_of(instant: datetime | None) -> str:
+    """`2026-01-31 07:05`, in UTC; empty for None."""
+    return instant.astimezone(UTC).strftime("%Y-%m-%d %H:%M") if instant else ""
+
+
+def minute_in_utc(instant: datetime | None) -> str:
+    """`2026-01-31 07:05 UTC`, where nothing else names the zone."""
+    return f"{minute_of(instant)} UTC" if instant else ""
+
+
 # Months and years differ in length. The first of these years contain a 29th of February; from the last on, there is none for
 # eight years.
 _DAYS = [

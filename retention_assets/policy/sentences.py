@@ -3,15 +3,17 @@
 A key without a phrase would be a rule that nobody sees, so a test walks the model and fails when one is missing.
 """
 
+import re
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from retention_assets.policy.durations import text_of
+from retention_assets.policy.durations import minute_in_utc
 from retention_assets.policy.model import Branches, Datasets, Hold, KeepAll, Limits, Policy, Selection, Window
 from retention_assets.policy.realms import REALM
 
+_RUN = re.compile(r"\brun ([0-9a-f]{8})(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
 _CLOCKS = {
     "closed": "they closed",
     "opened": "they were opened",
@@ -24,6 +26,11 @@ _CLOCKS = {
 def count(number: int, noun: str, several: str = "") -> str:
     """`1 mark`, `2,000 marks`, `2 policies`"""
     return f"{number:,} {noun if number == 1 else several or f'{noun}s'}"
+
+
+def short_actor(actor: str | None) -> str:
+    """`ann (run 2155e7af)`: the run by the first letters of its id, as Dagster shows it."""
+    return _RUN.sub(r"run \1", actor or "somebody")
 
 
 def first_of(names: Sequence[str]) -> str:
@@ -63,7 +70,7 @@ def sentence(policy: Policy) -> str:
 def hold_sentence(hold: Hold) -> str:
     which = f"transactions {_listed(hold.transactions)}" if hold.transactions else "everything"
     text = f"Holds {which} of {_datasets(hold.datasets)}: nothing of it is marked or swept"
-    text += f" until {text_of(hold.until)}" if hold.until else " until it is released"
+    text += f" until {minute_in_utc(hold.until)}" if hold.until else " until it is released"
     text += f", because: {hold.reason}" if hold.reason else ""
     return f"{text}{f' (owner {hold.owner})' if hold.owner else ''}."
 
@@ -191,14 +198,14 @@ def deletion_message(
         then = "when the hold ends, the policies in force decide" if hold else "the next sweep that looks takes its mark back"
         return DeletionMessage(message, f"Policy {policy} marked it; {then}.")
     if status == "MARKED":
-        due = f"It is due since {text_of(due_at)}" if due_at <= as_of else f"It is due at {text_of(due_at)}"
+        due = f"It is due since {minute_in_utc(due_at)}" if due_at <= as_of else f"It is due at {minute_in_utc(due_at)}"
         name = " ".join(shlex.quote(one) for one in (dataset, transaction))
         keep = f"To keep it: the job `act_keep`, or `retention keep {name} --reason …`."
         return DeletionMessage(message, f"{due}, by policy {policy}. {keep}")
     if status == "SWEEPING":
-        since = f" since {text_of(changed_at)}" if changed_at else ""
+        since = f" since {minute_in_utc(changed_at)}" if changed_at else ""
         return DeletionMessage(message, f"It is being deleted{since}, by policy {policy}, and can't be taken back any more.")
-    at = f" at {text_of(changed_at)}" if changed_at else ""
+    at = f" at {minute_in_utc(changed_at)}" if changed_at else ""
     if there_again:
         remedy = "remove it by hand, or give it other times in its log or table, and it is judged as a new one"
         why = f"A backup may have brought it back. Its record says that it is gone, so no policy marks it again: {remedy}."

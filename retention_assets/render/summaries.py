@@ -11,9 +11,10 @@ from retention_assets.ledger.evaluations import SWEPT_BEFORE
 from retention_assets.ledger.histories import TransactionLife
 from retention_assets.ledger.reports import DayLook
 from retention_assets.ledger.states import DatasetState, LastSweep, PendingGroup, Totals, Waiting
+from retention_assets.policy.durations import minute_in_utc
 from retention_assets.policy.sentences import DELETED, SCHEDULED, count, first_of
 from retention_assets.render.markdown import MOST_INLINE, Answer, bullets, code, markdown_table, paragraph, plain, with_code
-from retention_assets.render.text import cell_size, minute_in_utc, money_of, sentence_case, size_of, until_of
+from retention_assets.render.text import cell_size, money_of, sentence_case, size_of, until_of
 from retention_assets.report import DayReport, ReportMoney
 
 # most names in a sentence

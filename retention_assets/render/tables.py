@@ -3,6 +3,7 @@
 Each function imports what only it needs, so that no command loads what another one prints.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -10,10 +11,10 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
-from retention_assets.policy.durations import parse_instant, text_of
+from retention_assets.policy.durations import minute_in_utc, minute_of, parse_duration, parse_instant, text_of
 from retention_assets.policy.sentences import first_of
 from retention_assets.render.terminal import Count, Indented, Minute, Number, Row, Size, table
-from retention_assets.render.text import minute_in_utc, minute_of, sentence_case, share_of, size_of, until_of, visible_line
+from retention_assets.render.text import duration_of, sentence_case, share_of, size_of, until_of, visible_line
 
 if TYPE_CHECKING:
     from retention_assets.evaluation.explain import ExplainedTransaction, Explanation, PolicyAnswer
@@ -258,12 +259,11 @@ def report_tables(report: "DayReport", most: int) -> list[Table]:
 
 def _report_table(report: "DayReport", total: "ReportLine") -> Table:
     from retention_assets.render.summaries import money_rows
-    from retention_assets.report import iso_of
 
     rows = [("ordered by", total.orderers)] if total.ordered_by else []
-    rows.append(("began", minute_of(total.started_at)))
+    rows.append(("began", minute_in_utc(total.started_at)))
     if total.finished_at is not None and total.duration is not None:
-        rows += [("finished", minute_of(total.finished_at)), ("duration", iso_of(total.duration))]
+        rows += [("finished", minute_in_utc(total.finished_at)), ("duration", duration_of(total.duration))]
     else:
         rows.append(("not finished", f"{report.unfinished:,} of {len(report.lines):,} datasets"))
     if total.terminal_only is not None:
@@ -291,13 +291,13 @@ def _rules_table(total: "ReportLine") -> Table:
         (
             name,
             ", ".join(str(version) for version in versions if version),
-            ", ".join(total.periods.get(name, ())),
+            ", ".join(parse_duration(period).words() for period in total.periods.get(name, ())),
             " to ".join(minute_of(parse_instant(bound)) for bound in total.bound_range(name)),
         )
         for name, versions in total.policies.items()
     ]
     title = "Policies" if rows else "No policy is about these datasets"
-    return table(title, ("policy", "versions", "period", "takes what is older than"), rows, prose=True)
+    return table(title, ("policy", "versions", "period", "takes what is older than (UTC)"), rows, prose=True)
 
 
 def _dataset_table(lines: "Sequence[ReportLine]", most: int) -> Table:
@@ -315,6 +315,8 @@ def _otherwise(line: "ReportLine") -> Iterator[str]:
         yield "not finished"
 
 
+# a length of time as policies write it: everywhere else it is in words
+_AGE = re.compile(r"\b(\d+(s|m|h|d|w|mo|y)|P(\d+[YMWD])*(T(\d+[HMS])+)?)(?= of:|$)")
 _VERDICT_COLOURS = {"mark": "red", "spare": "yellow", "keep": "green", "open": "cyan"}
 _MOST_REASONS = 10
 
@@ -340,6 +342,17 @@ def preview_tables(result: "Preview", most: int) -> list[Table]:
         rows = [(row["dataset"], row["transaction"], row["policy"], ", ".join(row["also"])) for row in first]
         title = f"To be marked: {len(first):,} of {len(marked):,}"
         tables.append(table(title, ("dataset", "transaction", "policy", "also selected by"), rows, grouped=True))
+    others = result.not_marked
+    if first := others.slice(0, most).to_pylist():
+        kept = [
+            (
+                row["dataset"], row["transaction"], Text(row["verdict"], _VERDICT_COLOURS[row["verdict"]]),
+                " ".join(Reason[reason["code"]].text(reason["witness"]) for reason in row["reasons"]),
+            )
+            for row in first
+        ]  # fmt: skip
+        title = f"To be kept: {len(first):,} of {len(others):,}"
+        tables.append(table(title, ("dataset", "transaction", "verdict", "why"), kept, grouped=True, prose=True))
     return tables
 
 
@@ -400,7 +413,7 @@ def _answer(answer: "PolicyAnswer") -> Iterator[Text]:
     yield _line(f"    {answer.sentence}")
     for line in answer.lines:
         where = f" on branches {line.branches}" if line.branches else ""
-        value = f": {line.value}" if line.value else ""
+        value = f": {_AGE.sub(lambda age: parse_duration(age[0]).words(), line.value)}" if line.value else ""
         why = f". {line.words}" if line.words else ""
         holds = ("holds        ", "green") if line.holds else ("does not hold", "red")
         yield _line("    ", holds, f"  {line.key}{where}{value}{why}")

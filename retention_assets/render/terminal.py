@@ -15,7 +15,8 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from retention_assets.render.text import minute_of, size_of, visible, visible_line
+from retention_assets.policy.durations import minute_of
+from retention_assets.render.text import size_of, visible, visible_line
 
 Row = Mapping[str, Any]
 

@@ -1,7 +1,9 @@
 """Sizes, times and shares in words, the same in every medium; and foreign text made safe to look at."""
 
 import re
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime, timedelta
+
+from retention_assets.policy.durations import Duration, minute_of
 
 _UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB")
 # Invisible characters and those that change how their neighbours look: control characters but tab and line end, direction
@@ -34,17 +36,16 @@ def money_of(amount: float, currency: str) -> str:
 
 
 def duration_of(length: timedelta) -> str:
-    """Days, hours and minutes; below a day the seconds too, as exactly as they are known."""
+    """`43 ms`, `12 seconds`, `2 minutes`, `3 hours and 5 minutes`, `2 days and 4 hours`; rounded down."""
     if length < timedelta():
         # The clock of the database was set back in between.
         return f"-{duration_of(-length)}"
-    minutes, rest = divmod(length, timedelta(minutes=1))
-    amounts = ((minutes // 1440, "d"), (minutes // 60 % 24, "h"), (minutes % 60, "min"))
-    parts = [f"{amount} {unit}" for amount, unit in amounts if amount]
-    seconds = f"{rest.total_seconds():.3f}".rstrip("0").rstrip(".")
-    if minutes < 1440 and (seconds != "0" or not parts):
-        parts.append(f"{seconds} s")
-    return " ".join(parts)
+    if length < timedelta(seconds=1):
+        return f"{length // timedelta(milliseconds=1)} ms"
+    units = ((86_400, 3_600), (3_600, 60), (60, 60), (0, 1))
+    least = next(least for unit, least in units if length >= timedelta(seconds=unit))
+    seconds = length // timedelta(seconds=least) * least
+    return Duration(days=seconds // 86_400, seconds=seconds % 86_400).words()
 
 
 def day_of_month(day: date) -> str:
@@ -55,16 +56,6 @@ def day_of_month(day: date) -> str:
 def period_of(first: date, last: date) -> str:
     """`31 Dec to 9 Jan 2026 (UTC)`"""
     return f"{day_of_month(first)} to {day_of_month(last)} {last.year} (UTC)"
-
-
-def minute_of(instant: datetime | None) -> str:
-    """`2026-01-31 07:05`, in UTC; empty for None."""
-    return instant.astimezone(UTC).strftime("%Y-%m-%d %H:%M") if instant else ""
-
-
-def minute_in_utc(instant: datetime | None) -> str:
-    """`2026-01-31 07:05 UTC`, where nothing else names the zone."""
-    return f"{minute_of(instant)} UTC" if instant else ""
 
 
 def until_of(instant: datetime, now: datetime) -> str:

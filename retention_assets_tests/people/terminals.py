@@ -76,7 +76,7 @@ def _script(
 
 def _read(screen: int, types: str = "") -> bytes:
     """Everything until the program has closed it, which a read of a terminal tells as an error."""
-    shown, answer = b"", types.encode()
+    shown, answer, asked = b"", types.encode(), 0
     while True:
         try:
             some = os.read(screen, 65_536)
@@ -85,6 +85,8 @@ def _read(screen: int, types: str = "") -> bytes:
         if not some:
             return shown
         shown += some
-        if answer and b"[y/N]: " in shown:
-            os.write(screen, answer)
-            answer = b""
+        # a line for each question
+        if answer and shown.count(b"[y/N]: ") > asked:
+            asked += 1
+            line, _, answer = answer.partition(b"\n")
+            os.write(screen, line + b"\n")

@@ -1,8 +1,9 @@
 """`retention run`: the whole cycle without a UI, its question at a terminal, and the bound on what is swept after a yes."""
 
 import json
+import re
 import sys
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -81,7 +82,7 @@ def test_files_that_stay_are_said_on_stderr(left: int, words: str, run: Run, mon
     monkeypatch.setattr(headless, "run_job", lambda *_: ran)
     code, out, err = run("run", *AT_DUE)
     assert (code, words in err, "stay where they are" in err) == (DONE, True, bool(words))
-    assert "files left behind" in out
+    assert ("files left behind" in out) == bool(left)
 
 
 def test_marking_only_and_changing_nothing_exclude_each_other(run: Run) -> None:
@@ -169,6 +170,49 @@ def test_nobody_is_asked(arguments: tuple[str, ...], redirected: bool, words: st
     assert (code, ran(lines)) == (DONE, [words])
     assert "Go on?" not in "\n".join(lines)
     assert ("This run deletes nothing." in lines) == (arguments == BEFORE)
+
+
+def test_the_question_names_what_goes_and_lists_all_of_it_when_asked(due: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    code, lines = at_terminal(due.folder, "run", *AT_DUE, types="n\n", first=without_run)
+    shown = "\n".join(lines)
+    assert (code, "To be deleted now: 3, times in UTC" in shown, "d lists all" in shown) == (FAILED, True, False)
+    assert [line.split()[0] for line in lines if line.startswith("  S")] == ["S1", "S2", "S3"]
+    monkeypatch.setattr("retention_assets.people.run._MOST_NAMED", 2)
+    code, lines = at_terminal(due.folder, "run", *AT_DUE, types="d\ny\n", first=without_run)
+    assert (code, ran(lines)) == (DONE, ["RUN cycle ['S1', 'S2', 'S3']"])
+    assert [line.split()[0] for line in lines if line.startswith("  S")] == ["S1", "S2", "S1", "S2", "S3"]
+    assert "\n".join(lines).count("Go on? (d lists all 3) [y/N]: ") == 2
+
+
+def test_a_bare_run_after_days_that_were_simulated_says_what_to_type(lake: Lake, run: Run) -> None:
+    lake.marks()
+    code, out, err = run("run", "--as-of", (MARKED - timedelta(days=1)).isoformat())
+    assert (code, out) == (FAILED, "")
+    assert "The clock of this environment is simulated, and its marks have moved it to 2026-06-01 00:00 UTC" in err
+    assert "Go on with `retention run --as-of 2026-06-01T00:00Z`, or a later time." in err
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ({}, "3 marks are due now."),
+        ({"candidate_marks": {"newly_marked": 1}}, "1 transaction newly marked. 3 marks are due now."),
+        (
+            {"candidate_marks": {}, "swept_transactions": {"deleted": 2, "bytes_freed": 2_048}},
+            "Nothing newly marked. 2 transactions deleted, 2.0 KiB freed. 3 marks are due now.",
+        ),
+        ({"candidate_marks": {}, "swept_transactions": {}}, "Nothing newly marked. Nothing deleted. 3 marks are due now."),
+    ],
+)
+def test_a_run_begins_with_what_it_did_and_says_nothing_of_what_it_did_not_come_to(
+    said: dict[str, dict[str, int]], words: str, due: Lake, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(headless, "run_job", lambda *_: JobResult("run", DUE, said))
+    code, out, _ = run("run", *AT_DUE)
+    assert (code, out.splitlines()[0]) == (DONE, words)
+    assert due.there() == WHOLE
+    assert not re.search(r" 0$", out, flags=re.MULTILINE)
+    assert "As of 2026-06-08 00:00 UTC" in out
 
 
 def test_a_result_as_json_stays_json_and_the_question_is_beside_it(due: Lake) -> None:

@@ -206,7 +206,7 @@ GOLDEN = {
     "the current one. The current version always stays.",
     "datahub:*.ownership": "Keeps every version of aspect ownership of every entity.",
     "case-2026-017": "Holds transactions 2025-* of the datasets lake/orders* except lake/orders.scratch: nothing of it is marked or "
-    "swept until 2027-01-01T00:00:00Z, because: Orders of 2025 are evidence. (owner legal@example.com).",
+    "swept until 2027-01-01 00:00 UTC, because: Orders of 2025 are evidence. (owner legal@example.com).",
 }
 
 
@@ -227,15 +227,15 @@ message_of = partial(deletion_message, dataset="lake/a b", transaction="T1", pol
 @pytest.mark.parametrize(
     ("status", "as_of", "message", "details"),
     [
-        ("MARKED", BEFORE, SCHEDULED, f"It is due at 2026-01-08T00:00:00Z, by policy p@1. {KEEP}"),
-        ("MARKED", DUE, SCHEDULED, f"It is due since 2026-01-08T00:00:00Z, by policy p@1. {KEEP}"),
+        ("MARKED", BEFORE, SCHEDULED, f"It is due at 2026-01-08 00:00 UTC, by policy p@1. {KEEP}"),
+        ("MARKED", DUE, SCHEDULED, f"It is due since 2026-01-08 00:00 UTC, by policy p@1. {KEEP}"),
         (
             "SWEEPING", DUE, SCHEDULED,
-            "It is being deleted since 2026-01-09T00:00:00Z, by policy p@1, and can't be taken back any more.",
+            "It is being deleted since 2026-01-09 00:00 UTC, by policy p@1, and can't be taken back any more.",
         ),
         (
             "SWEPT", DUE, "Transaction data has been deleted.",
-            "It was deleted at 2026-01-09T00:00:00Z, by policy p@1, and can't be recovered.",
+            "It was deleted at 2026-01-09 00:00 UTC, by policy p@1, and can't be recovered.",
         ),
     ],
 )  # fmt: skip

@@ -61,7 +61,7 @@ def result(tmp_path: Path) -> Preview:
 
 
 def test_a_preview_adds_up_verdicts_policies_and_reasons(result: Preview) -> None:
-    refused, verdicts, policies, reasons, first = preview_tables(result, 2)
+    refused, verdicts, policies, reasons, first, kept = preview_tables(result, 2)
     assert [row[0] for row in cells(refused)] == ["lake/c"]
     assert cells(verdicts) == [["mark", "5", "5.0 KiB"], ["spare", "0", "0 B"], ["keep", "2", "2.0 KiB"], ["open", "0", "0 B"]]
     assert cells(policies) == [["old", "5", "5.0 KiB"]]
@@ -69,7 +69,12 @@ def test_a_preview_adds_up_verdicts_policies_and_reasons(result: Preview) -> Non
     assert (str(first.title), cells(first)) == (
         "To be marked: 2 of 5", [["lake/d", "S90", "old", "very-old"], ["lake/d", "S80", "old", "very-old"]],
     )  # fmt: skip
-    assert titles(preview_tables(result, 99))[4:] == ["To be marked: 5 of 5"]
+    assert (str(kept.title), [(row[1], row[2]) for row in cells(kept)]) == (
+        "To be kept: 2 of 2",
+        [("S20", "keep"), ("S1", "keep")],
+    )
+    assert cells(kept)[0][3] == "It is younger than policy 'old' asks for. It is younger than policy 'very-old' asks for."
+    assert titles(preview_tables(result, 99))[4:] == ["To be marked: 5 of 5", "To be kept: 2 of 2"]
     assert titles(preview_tables(result, 0))[4:] == []
 
 

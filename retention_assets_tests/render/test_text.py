@@ -41,16 +41,17 @@ def test_a_share_is_nothing_or_all_only_if_it_is(part: int, words: str) -> None:
 @pytest.mark.parametrize(
     ("length", "words"),
     [
-        (timedelta(), "0 s"),
-        (timedelta(seconds=59.5), "59.5 s"),
-        (timedelta(minutes=2), "2 min"),
-        (timedelta(hours=3, seconds=1), "3 h 1 s"),
-        (timedelta(days=1, seconds=30), "1 d"),
-        (timedelta(days=2, hours=3, minutes=4, seconds=5), "2 d 3 h 4 min"),
-        (timedelta(seconds=-5), "-5 s"),
+        (timedelta(), "0 ms"),
+        (timedelta(seconds=0.0437), "43 ms"),
+        (timedelta(seconds=59.5), "59 seconds"),
+        (timedelta(minutes=2, seconds=1), "2 minutes"),
+        (timedelta(hours=3, seconds=1), "3 hours"),
+        (timedelta(days=1, minutes=30), "1 day"),
+        (timedelta(days=2, hours=3, minutes=4, seconds=5), "2 days and 3 hours"),
+        (timedelta(seconds=-5), "-5 seconds"),
     ],
 )
-def test_a_duration_has_seconds_where_they_matter(length: timedelta, words: str) -> None:
+def test_a_duration_is_in_words_of_at_most_two_units(length: timedelta, words: str) -> None:
     assert duration_of(length) == words
 
 
