@@ -45,10 +45,10 @@ dev: $(READY) $(DEMO)/retention.yaml ## Dagster's pages on the environment of th
 $(DEMO)/retention.yaml: | $(READY)
 	@$(MAKE) --no-print-directory demo
 
-# Without --quiet: it would silence the very warnings that --strict counts.
+# Without --quiet: it would silence the very warnings that --strict counts. The variable leaves out an advertisement of the theme.
 docs: $(READY) ## The site of docs/ in site/, with every link checked; docs/commands.md is written anew
 	@$(BIN)/python docs/generate_commands.py
-	@$(BIN)/python -m mkdocs build --strict
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 pictures: $(READY) ## Take the pictures of the documents anew, in Chromium
 	@$(WITH_JAVA) .ci/chromium >/dev/null && \
