@@ -25,7 +25,7 @@ what comes next.
   `RETENTION_CONFIG` does. Where a command needs settings and there are none, `retention init` writes some.
 * **An instant** is `2026-03-01T00:00:00Z` or another one that names its zone, `2026-03-01` (its midnight in UTC), `7d` (7 days
   ago) or `in 7d`, with any duration that a policy may have. JSON has the instant that it was. What marks, sweeps or reports
-  refuses one that is still to come ([the clock](operations.md#the-clock)). A file takes fixed instants alone.
+  refuses one that is still to come ([the clock](clock.md)). A file takes fixed instants alone.
 * **Tables** fit the terminal; times are UTC. What has no room is folded, and no id is ever cut. In a pipe each row is one line,
   unless `COLUMNS` says how wide it may be.
 * **Completion** of commands, options and values: [in your shell](operations.md#completion-in-the-shell).

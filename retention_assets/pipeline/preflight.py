@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 # tasks where the number of slots is unknown
 _SAMPLE = 4
-_PAGE = "See `On a cluster` in docs/operations.md."
+_PAGE = "See docs/cluster.md."
 # Spark's messages about an unsuitable Python, with remedies
 _KNOWN = (
     (

@@ -1,7 +1,6 @@
 """`retention plan`, which `run --dry-run` is as well: it says what marking and sweeping then do, and changes nothing."""
 
 import json
-import shutil
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
@@ -169,14 +168,6 @@ def test_a_ledger_of_which_a_run_would_sweep_nothing_is_told(edit: str, check: s
     plan = planned(lake)
     assert (plan.withheld or "").startswith(f"Nothing would be swept: {check} fails. ")
     assert (len(plan.deleted), len(plan.spared), bool(plan.failures)) == (0, 0, True)
-
-
-def test_an_older_ledger_that_was_put_back_sweeps_nothing(lake: Lake) -> None:
-    shutil.copy(lake.folder / "ledger.db", lake.folder / "older.db")
-    with Environment(lake.settings).ledger() as ledger:
-        ledger.unmark.transactions("lake/e", ["S2"], "ann", "needed")
-    shutil.move(lake.folder / "older.db", lake.folder / "ledger.db")
-    assert "Nothing would be swept" in (planned(lake).withheld or "")
 
 
 def test_what_a_check_has_found_is_told_for_the_run_judges_anew(lake: Lake) -> None:

@@ -128,16 +128,6 @@ def test_an_as_of_without_a_zone_or_beyond_reason_is_bad_input(as_of: str, words
     assert words is None or (words in err and as_of in err)
 
 
-def test_the_log_of_a_files_store_is_read_where_none_is_named(run: Run) -> None:
-    write(SOUND)
-    Path("retention.yaml").write_text(
-        "policies: p.yaml\nstores: [{name: lake, kind: files, log: log.jsonl, data: 'data/{dataset}/{transaction}'}]\n"
-    )
-    code, out, _ = run("preview", "--as-of", NOW, "--format", "json")
-    assert code == 0
-    assert len(json.loads(out)["transactions"]) == 4
-
-
 def test_datahub_entries_say_when_they_guess_what_an_aspect_is(run: Run) -> None:
     entry = "- {entity: dataset, aspect: status, config: {retention: {version: {maxVersions: 1}}}}\n"
     drawn = history("u: A:SNAPSHOT@3d - B:SNAPSHOT@2d - C:SNAPSHOT@1d", dataset="meta/dataset.status")
