@@ -37,10 +37,10 @@ demo: $(READY) ## An environment with histories, judged by Dagster on Spark, and
 
 # Two of Dagster's programs that open a fresh home at once crash, so the demo has opened it before. The flags: docs/dagster.md,
 # "Where Dagster keeps its events".
-dev: $(READY) $(DEMO)/retention.yaml ## Dagster's pages on the environment of the demo, at http://127.0.0.1:3000
+dev: $(READY) $(DEMO)/retention.yaml ## Dagster's pages on the demo, at http://127.0.0.1:3000: it sweeps what is due there, and asks first
 	@$(WITH_JAVA) DAGSTER_HOME="$$(pwd)/$(DEMO)/dagster" RETENTION_CONFIG="$$(pwd)/$(DEMO)/retention.yaml" && \
 	export DAGSTER_HOME RETENTION_CONFIG DAGSTER_EMIT_PARTITION_SUBSET_IN_PLANNED_EVENTS=1 DAGSTER_EVENT_BATCH_SIZE=1000 && \
-	exec $(BIN)/python -m dagster dev --workspace workspace.yaml
+	exec $(BIN)/python -c 'from pathlib import Path; from retention_assets.demo.environment import open_dagster; open_dagster(Path("$(DEMO)"))'
 
 $(DEMO)/retention.yaml: | $(READY)
 	@$(MAKE) --no-print-directory demo

@@ -3,16 +3,22 @@
 The databases hold aspects as DataHub keeps them, and units of work with their children.
 """
 
+import fcntl
 import json
+import os
 import shutil
 import sqlite3
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from datetime import datetime, timedelta
 from pathlib import Path
 
+import click
+
 from retention_assets.demo.ice import write_ice, write_orphans
 from retention_assets.demo.lake import AS_OF, write_lake
+from retention_assets.errors import Refused
 
 META, ODS = "meta.db", "ods.db"
 CHILDREN = ("summary", "process_object")
@@ -214,9 +220,13 @@ _OWN = ("data", "log", "policies", "ice", "warehouse", HOME, "ice.db", "ledger.d
 def build_environment(folder: Path) -> Path:
     """Write the environment anew below a folder that is empty or was made by this function. Returns its settings file."""
     if folder.exists() and any(folder.iterdir()) and not (folder / MARKER).is_file():
-        raise FileExistsError(f"{folder} holds something that is not the demonstration. Name an empty folder.")
+        raise Refused(f"{folder} holds something that is not the demonstration. Name an empty folder.")
+    if (folder / MARKER).is_file():
+        os.close(_lock(folder))
     _clear(folder)
     (folder / "policies").mkdir(parents=True)
+    # it holds the ledger
+    folder.chmod(0o700)
     (folder / MARKER).write_text("Made by `retention demo`; everything here can be built again.\n")
     (folder / "retention.yaml").write_text(SETTINGS)
     (folder / "policies" / "demo.yaml").write_text(POLICIES)
@@ -228,6 +238,31 @@ def build_environment(folder: Path) -> Path:
     write_orphans(folder)
     write_databases(folder)
     return folder / "retention.yaml"
+
+
+def _lock(folder: Path) -> int:
+    # The kernel gives the lock back when the program ends, however it ends.
+    marker = os.open(folder / MARKER, os.O_RDWR)
+    try:
+        fcntl.flock(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(marker)
+        raise Refused(f"`make dev` has {folder} open. End it, then run this again.") from None
+    return marker
+
+
+def open_dagster(folder: Path) -> None:
+    """Become `dagster dev` on the environment, after a yes on a terminal: its automation deletes what is due."""
+    try:
+        marker = _lock(folder)
+    except Refused as fault:
+        raise SystemExit(str(fault)) from None
+    click.echo(f"Dagster marks and sweeps by itself here: what is due in {folder} is deleted within minutes, and nothing else.")
+    if sys.stdin.isatty() and sys.stdout.isatty() and not click.confirm("Go on?"):
+        raise SystemExit("Nothing was started, and nothing is deleted.")
+    # Dagster keeps the lock.
+    os.set_inheritable(marker, True)
+    os.execv(sys.executable, [sys.executable, "-m", "dagster", "dev", "--workspace", "workspace.yaml"])
 
 
 def _clear(folder: Path) -> None:

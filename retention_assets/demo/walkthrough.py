@@ -4,9 +4,11 @@ The same jobs as in a real environment do the work.
 """
 
 import os
+import sys
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
+from shutil import which
 
 import dagster as dg
 from rich.console import Console
@@ -60,12 +62,12 @@ def _title(console: Console, number: int, words: str, day: datetime | None = Non
 def _environment(folder: Path, console: Console, before: Mapping[str, int]) -> None:
     _title(console, 1, "An environment")
     sizes = " and ".join(f"{name} ({size_of(size)})" for name, size in before.items())
-    console.print(f"Below {escape(str(folder))} there are now {sizes}: histories with branches and tags, and real files for")
-    console.print("every step of them; and two databases, one with DataHub's table of aspects, one with units of work. In the")
-    console.print("warehouse of the Iceberg tables lie files that no table reaches: of a failed write, of a dropped table.")
-    console.print("retention.yaml says where things are, the files in policies/ what may go. It also says that the clock is")
     console.print(
-        "[bold]simulated[/]: the days of this story pass as it tells them. By a real one nothing goes before its grace is over."
+        f"Below {escape(str(folder))} there are now {sizes}: histories with branches and tags, and real files for every step of"
+        " them; and two databases, one with DataHub's table of aspects, one with units of work. In the warehouse of the Iceberg"
+        " tables lie files that no table reaches: of a failed write, of a dropped table. retention.yaml says where things are,"
+        " the files in policies/ what may go. It also says that the clock is [bold]simulated[/]: the days of this story pass as"
+        " it tells them. By a real one nothing goes before its grace is over."
     )
 
 
@@ -75,19 +77,15 @@ def _mark(settings: Settings, console: Console) -> None:
         "The job `delete_cycle` runs in Dagster, on Spark: it reads every history, judges each transaction, and marks …\n"
     )
     ran = _run(settings, AS_OF)
-    _verdicts(ran, console)
+    columns = ("verdict", "policy", Count("transactions"), Size("bytes"))
+    rows = [tuple(row[name] for name in columns) for row in ran.said["candidate_marks"]["by_policy"]]
+    console.print(table("What was decided", columns, rows))
     console.print(
         f"\n{ran.number('candidate_marks', 'newly_marked'):,} transactions are marked. [bold]Nothing is deleted yet[/]: a mark"
         " waits out its grace, seven days here."
     )
     for words in ran.troubles:
         console.print(f"One history is not sound, so nothing of it is touched: {escape(words)}")
-
-
-def _verdicts(ran: JobResult, console: Console) -> None:
-    columns = ("verdict", "policy", Count("transactions"), Size("bytes"))
-    rows = [tuple(row[name] for name in columns) for row in ran.said["candidate_marks"]["by_policy"]]
-    console.print(table("What was decided", columns, rows))
 
 
 def _grace(folder: Path, settings: Settings, console: Console) -> Mapping[str, str]:
@@ -145,13 +143,10 @@ def _kept(folder: Path, settings: Settings, console: Console, rescued: Mapping[s
         raise Refused(f"The demonstration went wrong: {wrong} is not as it should be.")
     console.print(f"\nEvery branch and tag of the Iceberg tables reads back as before: {', '.join(sorted(now))}.")
     console.print(
-        "Nothing is left of the failed write and of the dropped table; landing/prices-2019.parquet lies outside of its"
+        "Nothing is left of the failed write and of the dropped table; landing/prices-2019.parquet lies outside of its table's"
+        " folder, is reached, and stays. lake/raw.events S7 is still there. Its policy still selects it, so it was marked"
+        " again, with a new grace: to keep it for good, place a hold."
     )
-    console.print("table's folder, is reached, and stays.")
-    console.print(
-        "lake/raw.events S7 is still there. Its policy still selects it, so it was marked again, with a new grace: to keep it"
-    )
-    console.print("for good, place a hold.")
 
 
 def _explanation(settings: Settings, console: Console) -> None:
@@ -164,17 +159,20 @@ def _explanation(settings: Settings, console: Console) -> None:
 
 def _next_steps(settings_file: Path, console: Console) -> None:
     _title(console, 7, "Go on")
-    later = text_of(SWEEP + timedelta(days=1))
+    later, week = text_of(SWEEP + timedelta(days=1)), text_of(SWEEP + timedelta(days=7))
+    # a checkout's program is not on everybody's PATH
+    program = "retention" if which("retention") else os.path.relpath(Path(sys.executable).with_name("retention"))
+    console.print(f"  export RETENTION_CONFIG={escape(str(settings_file))}", soft_wrap=True)
     for command, words in (
         ("retention history lake/raw.clicks", "what became of each transaction, and when"),
         ("retention report", "the day's report; --html writes it as a page"),
-        ("retention marks --due --as-of " + text_of(SWEEP + timedelta(days=7)), "what the next sweep will look at"),
-        (f"retention run --dry-run --as-of {text_of(SWEEP + timedelta(days=7))}", "what it would delete, without deleting"),
+        (f"retention marks --due --as-of {week}", "what the next sweep will look at"),
+        (f"retention run --dry-run --as-of {week}", "what it would delete, without deleting"),
         ("retention audit verify", "the record, computed again"),
         (f"retention explain lake/raw.models S3 --as-of {later}", "a tag that pins a view"),
+        ("make dev", "the Dagster UI on this environment, with these runs; it sweeps what is due, and asks first"),
     ):
-        console.print(f"  {escape(f'RETENTION_CONFIG={settings_file} {command}')}\n      {words}", soft_wrap=True)
-    console.print("  make dev\n      the Dagster UI on this environment, with the runs that you have just seen", soft_wrap=True)
+        console.print(f"  {escape(command.replace('retention ', f'{program} ', 1))}\n      {words}", soft_wrap=True)
 
 
 def _run(settings: Settings, as_of: datetime) -> JobResult:

@@ -140,6 +140,11 @@ def init(folder: Path, sample: bool) -> None:
     ignored = {line.strip().strip("/") for line in (folder / IGNORE_FILE).read_text("utf-8", "replace").splitlines()}
     if _IGNORED.strip("/") not in ignored:
         say(f"Add {_IGNORED} to {IGNORE_FILE}: the ledger and the warehouse are there.")
+    if sample:
+        echo(
+            "The clock of this sample is simulated: `retention run --as-of 'in 8d'` lives through a week at once. From then"
+            " on give each run that time or a later one."
+        )
     change_folder = "" if folder.resolve() == Path.cwd().resolve() else f"`cd {folder}`, then "
     step = "`retention preview` shows what may go" if sample else f"say in {SETTINGS_FILE} where your data is"
     say(f"Next: {change_folder}{step}; `retention validate` says in sentences what the policies mean.")
@@ -157,15 +162,12 @@ def init(folder: Path, sample: bool) -> None:
 @click.option("--build-only", is_flag=True, help="Build the environment and stop, for `dagster dev`.")
 def demo(folder: Path, build_only: bool) -> None:
     """Build a small environment, and show what retention does with it."""
-    try:
-        if build_only:
-            from retention_assets.demo.environment import build_environment
+    if build_only:
+        from retention_assets.demo.environment import build_environment
 
-            echo(str(build_environment(folder)))
-            return
-        from retention_assets.demo.walkthrough import demo as show
-        from retention_assets.render.terminal import console
+        echo(str(build_environment(folder)))
+        return
+    from retention_assets.demo.walkthrough import demo as show
+    from retention_assets.render.terminal import console
 
-        show(folder, console(markup=True))
-    except FileExistsError as fault:
-        raise Refused(str(fault)) from None
+    show(folder, console(markup=True))
