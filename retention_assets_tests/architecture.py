@@ -177,10 +177,10 @@ BUDGETS: Mapping[str, int] = {
     "render": 2_260,
     "dagster": 3_320,
     "demo": 780,
-    "retention_assets_tests": 60_240,
+    "retention_assets_tests": 60_260,
 }
 # Docstrings that begin with a word by which no sentence says what a thing is; and imports by tests of a module inside a folder.
-OPENINGS, ARROWS = 4, 555
+OPENINGS, ARROWS = 4, 553
 _OPENING = re.compile(r"(What|Which|Whether|Of|Those|As|So many|The same)\b")
 _FACES = re.compile(rf"{PACKAGE}(\.stores)?(\.\w+)?")
 

@@ -302,13 +302,12 @@ def _shown(log: dg.DagsterLogManager, result: Result) -> dict[str, Any]:
 
 
 def _form_field(field: RequestField) -> Any:
-    # Every field but a choice has a default, because Dagster puts only fields with one into an empty form.
-    if issubclass(field.type, Enum):
-        return field.type, Field(description=field.help)
-    if field.many:
-        return list[str], Field(default=list(field.default or ()), description=field.help)
-    kind = field.type if field.type in (bool, int) else str
-    return kind, Field(default=field.default or kind(), description=field.help)
+    kind: Any = list[str] if field.many else field.type
+    if not (field.many or field.type in (bool, int) or issubclass(field.type, Enum)):
+        kind = str
+    # Without a default Dagster refuses to launch a form that lacks the field.
+    default = ... if field.required else list(field.default or ()) if field.many else field.default or kind()
+    return kind, Field(default, description=field.help)
 
 
 def _is_given(field: RequestField, value: Any) -> bool:

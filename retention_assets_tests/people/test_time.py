@@ -39,7 +39,7 @@ def lake(tmp_path: Path) -> Lake:
     made = Lake(tmp_path / "lake", clock={}).has(SOME, "lake/a")
     (made.folder / "ods.db").touch()
     units = Units(f"sqlite:///{made.folder / 'ods.db'}", ttl={"document_ttl": "180d"}).has("open", closed=None)
-    made.configures(units.settings)
+    made.configures(units.settings, automation={"housekeeping": True})
     assert made.marks(now()) == 2
     return made
 
@@ -70,11 +70,11 @@ def test_no_command_that_acts_takes_a_time_that_is_still_to_come(lake: Lake, arg
     ("job", "steps"),
     [
         # The step is of no account to the job, so that each is once with one that acts.
-        ("evaluate", DAY),
-        ("sweep", 14 * DAY),
-        ("cycle", 8000 * DAY),
-        ("report", DAY),
-        ("housekeeping", 14 * DAY),
+        ("act_evaluate", DAY),
+        ("delete_sweep", 14 * DAY),
+        ("delete_cycle", 8000 * DAY),
+        ("act_report", DAY),
+        ("act_housekeeping", 14 * DAY),
     ],
 )
 def test_no_job_that_acts_takes_a_time_that_is_still_to_come(

@@ -63,7 +63,7 @@ def page(tmp_path_factory: pytest.TempPathFactory, site: Served) -> Iterator[Pag
 def launch(page: Page, site: Served, job: str, said: Mapping[str, object] | None = None) -> None:
     """Launch a job from its launchpad, with what a person types into the form; and open the answer of its run."""
     page.goto(site.launchpad(job))
-    page.see("No errors")
+    page.see("CONFIG ACTIONS")
     page.rest()
     if said is not None:
         page.click_on(".CodeMirror-lines")
@@ -88,9 +88,14 @@ def test_what_goes_next_is_answered_by_one_click(page: Page, site: Served) -> No
 
 
 def test_the_form_shows_what_there_is_to_fill_in(page: Page, site: Served) -> None:
-    """Every field stands in it from the beginning, so that nobody has to know the others' names; and says what it is."""
+    """What can be left out stands in it from the beginning; what is missing is named, and comes by two clicks."""
     page.goto(site.launchpad("act_keep"))
-    page.see("actor: ''", "dataset: ''", "name: ''", "reason: ''", "transactions: []", "until: ''", "No errors")
+    page.see("actor: ''", "name: ''", "transactions: []", "until: ''", "Missing required config entries ['dataset', 'reason']")
+    page.rest()
+    page.click("Scaffold missing config")
+    page.rest()
+    page.click("Confirm")
+    page.see("dataset: ''", "reason: ''", "No errors")
     page.see("A dataset, as store/name, such as lake/raw.events.", "retention/kind: act")
     pictured(page, "question-form", 720, 1280)
 
@@ -106,7 +111,7 @@ def test_why_it_is_marked_is_answered_in_the_words_that_never_change(page: Page,
 
 def test_a_mistyped_name_is_answered_with_those_that_are_near(page: Page, site: Served) -> None:
     page.goto(site.launchpad("look_explain"))
-    page.see("No errors")
+    page.see("CONFIG ACTIONS")
     page.rest()
     page.click_on(".CodeMirror-lines")
     page.write('{"dataset": "evnts"}')

@@ -59,12 +59,12 @@ def test_a_failed_run_is_sent_once_with_its_sentence(lake: Lake, watch: Watch) -
     with lake.opened():
         # A ledger without any hold.
         run(lake.settings, watch.instance, "act_release", {"name": "nowhere", "reason": "it is over", "actor": "ann"})
-    failed = "release failed: No hold named nowhere is in force. `retention hold --list` shows those that are."
+    failed = "act_release failed: No hold named nowhere is in force. `retention hold --list` shows those that are."
     assert watch.sent_by("failed_runs") == [failed]
     # No step of this one began.
     made = watch.instance.create_run_for_job(watch.defs.resolve_job_def("delete_sweep"), status=dg.DagsterRunStatus.STARTING)
     watch.instance.report_run_failed(made, "no machine")
-    assert watch.sent_by("failed_runs") == ["sweep failed: no machine"]
+    assert watch.sent_by("failed_runs") == ["delete_sweep failed: no machine"]
     assert watch.sent_by("failed_runs") == []
 
 
@@ -75,7 +75,7 @@ def test_what_a_sweep_could_not_delete_is_sent(lake: Lake, watch: Watch) -> None
         place = lake.place("lake/x", name)
         place.symlink_to(place.rename(lake.folder / f"moved-{name}"))
     assert run(lake.settings, watch.instance, "delete_sweep", SWEEP).success
-    assert watch.sent_by("left_over") == ["sweep: 2 transactions could not be deleted. The next sweep tries again."]
+    assert watch.sent_by("left_over") == ["delete_sweep: 2 transactions could not be deleted. The next sweep tries again."]
     assert run(lake.settings, watch.instance, "act_report", {"as_of": DUE.isoformat()}).success
     assert watch.sent_by("left_over") == []
 

@@ -353,7 +353,7 @@ def test_the_loop_turns_by_itself(lake: Looped, clock: Clock, instance: dg.Dagst
 
 @pytest.mark.usefixtures("local_spark")
 @pytest.mark.parametrize("beside", [False, True], ids=["nothing else", "beside others"])
-@pytest.mark.parametrize("job", ["evaluate", "cycle"])
+@pytest.mark.parametrize("job", ["act_evaluate", "delete_cycle"])
 def test_a_dataset_without_a_transaction_is_looked_at_like_any_other(
     lake: Looped, clock: Clock, instance: dg.DagsterInstance, job: str, beside: bool
 ) -> None:

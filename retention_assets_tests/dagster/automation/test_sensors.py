@@ -18,7 +18,7 @@ from retention_assets.ledger import CANDIDATES, EVALUATION_ROWS, ActType, Settle
 from retention_assets.outcomes import Outcome
 from retention_assets.policy import Duration
 from retention_assets.settings import Settings
-from retention_assets.settings.sections import AutomationSettings
+from retention_assets.settings.sections import AutomationSettings, DagsterSettings
 from retention_assets_tests.dagster.automation.conftest import AWAY, SOME, Clock, Ticks
 from retention_assets_tests.dagster.launch import create_run, run
 from retention_assets_tests.ledger.states import candidates, plan_of, take_lease
@@ -56,7 +56,8 @@ def test_only_what_the_settings_ask_for_runs_from_the_start_and_can_be_overdue(
     automation: dict[str, Any], running: set[str], hours: dict[str, int]
 ) -> None:
     """A tick and an hour for the run are added to what the settings promise."""
-    repository = build_defs(Settings(automation=AutomationSettings(**automation))).get_repository_def()
+    settings = Settings(automation=AutomationSettings(**automation), dagster=DagsterSettings(jobs="all"))
+    repository = build_defs(settings).get_repository_def()
     made: list[Any] = [*repository.sensor_defs, *repository.schedule_defs]
     statuses = {one.name: one.default_status.value for one in made}
     assert statuses == {name: "RUNNING" if name in running else "STOPPED" for name in OFF}
