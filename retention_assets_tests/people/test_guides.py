@@ -22,7 +22,7 @@ PAGES = [
 ]
 BLOCK = re.compile(r'^( *)```(\w+)(?: title="([^"]+)")?\n(.*?)^\1```$', re.MULTILINE | re.DOTALL)
 # Days and minutes are those of the reader.
-TIMES = re.compile(r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::[\d.]+)?Z?)?")
+TIMES = re.compile(r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::[\d.]+)?Z?)?|\b\d{1,2} [JFMASOND][a-z]{2,8}\b")
 
 pytestmark = pytest.mark.usefixtures("local_spark")
 
