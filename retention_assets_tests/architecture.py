@@ -63,20 +63,22 @@ IMPORTS: Mapping[str, set[str]] = {
     "pipeline.unrecorded_scans": {"errors", "frames", "ledger", "pipeline", "pipeline.scans", "policy", "settings", "stores"},
     # The pipeline only for what it has published: a hold says how much it is about.
     "people": {
-        "clock", "datasets", "demo", "environment", "errors", "evaluation", "exchange", "frames", "ledger", "outcomes",
+        "clock", "datasets", "demo", "demo.lake", "environment", "errors", "evaluation", "exchange", "frames", "ledger", "outcomes",
         "pipeline", "pipeline.unrecorded_scans", "policy", "render", "report", "settings", "settings.secrets", "settings.yaml",
         "stores", "sweep",
     },
     # `retention run` is a job of Dagster's.
     "people.run": {"dagster", "errors", "evaluation", "ledger", "people", "policy", "render", "sweep"},
+    # What `dg scaffold` writes has the sample lake in it.
     "dagster": {
-        "clock", "datasets", "environment", "errors", "evaluation", "failures", "frames", "ledger", "outcomes", "people",
+        "clock", "datasets", "demo.lake", "environment", "errors", "evaluation", "failures", "frames", "ledger", "outcomes", "people",
         "pipeline", "pipeline.preflight", "pipeline.scans", "pipeline.sweep_stage", "policy", "render", "report", "settings", "settings.secrets",
         "settings.places",
         "settings.yaml", "stores", "sweep",
     },
     "definitions": {"dagster"},
-    "demo": {"dagster", "errors", "evaluation", "exchange", "ledger", "policy", "render", "report", "settings"},
+    "demo.lake": {"policy"},
+    "demo": {"dagster", "demo.lake", "errors", "evaluation", "exchange", "ledger", "policy", "render", "report", "settings"},
     "cli": {"errors", "failures", "people", "settings.secrets"},
 }  # fmt: skip
 
@@ -175,9 +177,9 @@ BUDGETS: Mapping[str, int] = {
     "pipeline": 2_510,
     "people": 4_860,
     "render": 2_260,
-    "dagster": 3_320,
+    "dagster": 3_350,
     "demo": 780,
-    "retention_assets_tests": 60_250,
+    "retention_assets_tests": 60_310,
 }
 # Docstrings that begin with a word by which no sentence says what a thing is; and imports by tests of a module inside a folder.
 OPENINGS, ARROWS = 4, 553

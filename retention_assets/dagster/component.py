@@ -14,9 +14,11 @@ import dagster as dg
 from dagster.components import Scaffolder, ScaffoldRequest, scaffold_component
 from pydantic import BaseModel, Field, model_validator
 
+from retention_assets.clock import now
 from retention_assets.dagster.build import embedded_defs
 from retention_assets.dagster.naming import Names
 from retention_assets.dagster.private import is_first_load
+from retention_assets.demo.lake import SAMPLE_POLICIES, sample_files
 from retention_assets.errors import BadInput, Problem
 from retention_assets.evaluation.rules_in_force import files_of
 from retention_assets.policy.language import load_policies
@@ -37,15 +39,19 @@ _SETTINGS = """\
 ledger: {ledger}
 warehouse: {warehouse}
 policies: policies
-# Nothing is looked at before a store is named here, and nothing is deleted by itself before `automation` says so.
-stores: []
+# Dagster's daemon adds a partition for each dataset. Nothing is judged or deleted by itself before you say so here.
+automation: {{discover: true}}
 # For runs over more than a thousand partitions give Dagster's programs DAGSTER_EVENT_BATCH_SIZE=1000 and
 # DAGSTER_EMIT_PARTITION_SUBSET_IN_PLANNED_EVENTS=1, and an instance on PostgreSQL. Or one partition per store:
 # partition_by: store
+
 """
-_POLICIES = """\
-# No policy, no mark. A policy, and what it means: retention validate
-policies: []
+_STORE = """\
+stores:
+  - name: lake
+    kind: files
+    log: {lake}/log
+    data: "{lake}/data/{{dataset}}/{{transaction}}"
 """
 
 
@@ -78,7 +84,7 @@ class RetentionScaffoldParams(BaseModel):
 
 
 class RetentionScaffolder(Scaffolder[RetentionScaffoldParams]):
-    """Starts an instance of the component with settings that load, and a folder for policies."""
+    """Starts an instance of the component with settings and policies that can be launched, on a sample lake."""
 
     @classmethod
     def get_scaffold_params(cls) -> type[RetentionScaffoldParams]:
@@ -95,11 +101,32 @@ class RetentionScaffolder(Scaffolder[RetentionScaffoldParams]):
             return
         ledger = json.dumps(request.params.ledger or f"sqlite:///{place}/ledger.db")
         warehouse = json.dumps(request.params.warehouse or f"{place}/warehouse")
-        (folder / FILE).write_text(_SETTINGS.format(ledger=ledger, warehouse=warehouse), "utf-8")
+        settings = _SETTINGS.format(ledger=ledger, warehouse=warehouse)
+        # A ledger that a person names is a real one, in which no sample is marked.
+        if request.params.ledger or request.params.warehouse:
+            settings += "# Name what is retained, such as:\n" + _commented(_STORE.format(lake="s3://bucket/lake"))
+            policies = "# Nothing goes that no policy selects, such as:\n" + _commented(SAMPLE_POLICIES)
+        else:
+            settings += "# A sample lake. Name your own stores in its place, and your own policies.\n" + _STORE.format(
+                lake=f"{place}/lake"
+            )
+            policies = (
+                "# Policies for the sample lake. Marks wait out their grace before anything is deleted.\n" + SAMPLE_POLICIES
+            )
+            (data_folder / prefix).mkdir(0o700, parents=True, exist_ok=True)
+            for name, content in sample_files(now()).items():
+                file = data_folder / prefix / name
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_bytes(content)
+        (folder / FILE).write_text(settings, "utf-8")
         (folder / "policies").mkdir()
-        (folder / "policies" / "policies.yaml").write_text(_POLICIES, "utf-8")
+        (folder / "policies" / "policies.yaml").write_text(policies, "utf-8")
         data_folder.mkdir(exist_ok=True)
         (data_folder / ".gitignore").write_text(_IGNORED, "utf-8")
+
+
+def _commented(text: str) -> str:
+    return "".join(f"# {line}".rstrip() + "\n" for line in text.splitlines())
 
 
 @dg.scaffold_with(RetentionScaffolder)

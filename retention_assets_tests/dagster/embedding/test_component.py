@@ -10,7 +10,6 @@ import jsonschema
 import pytest
 from dagster._core.definitions.definitions_load_context import DefinitionsLoadType
 from dagster._utils.test.definitions import scoped_definitions_load_context
-from dagster.components.core.package_entry import discover_entry_point_package_objects
 from dagster.components.testing.utils import DefsFolderSandbox, component_defs, create_defs_folder_sandbox
 
 import retention_assets
@@ -26,12 +25,6 @@ INLINE = {"stores": [{"name": "lake", "kind": "files", "log": "log", "data": "da
 
 def keys(defs: dg.Definitions) -> set[str]:
     return {key.to_user_string() for key in defs.get_repository_def().asset_graph.get_all_asset_keys()}
-
-
-def test_dagster_lists_it_by_the_name_of_the_package() -> None:
-    """`type: retention_assets.RetentionComponent`, wherever the package is installed."""
-    found = {key.to_typename(): value for key, value in discover_entry_point_package_objects().items()}
-    assert found["retention_assets.RetentionComponent"] is RetentionComponent
 
 
 def test_the_package_has_no_other_name_by_asking_for_it() -> None:
@@ -176,6 +169,8 @@ def test_parameters_say_where_things_are() -> None:
         path = scaffold(sandbox, ledger="sqlite:////var/a #b/l.db", warehouse="s3://bucket/x")
         settings = load_settings(path / "retention.yaml")
         assert (settings.ledger, settings.warehouse) == ("sqlite:////var/a #b/l.db", "s3://bucket/x")
+        assert settings.stores == ()
+        assert not (sandbox.project_root / ".retention" / "cleaning").exists()
 
 
 def test_a_variable_need_not_be_set_where_the_project_is_written() -> None:
