@@ -16,34 +16,32 @@ PAGE = Path(__file__).with_name("commands.md")
 INTRODUCTION = """\
 # Commands
 
-This page is made from the command line by `make docs`; `retention COMMAND --help` says the same in a terminal.
+`make docs` writes this page from the command line. `retention COMMAND --help` says the same in a terminal.
 
-Results go to stdout, words about the work to stderr. With `--format json` a result is for programs, and nothing is said of
-what comes next.
+Results go to stdout, everything else to stderr. `--format json` prints a result for programs.
 
-* **Settings**: `--config FILE` (`-c`), before the command or after it, names another file than `retention.yaml`, as
-  `RETENTION_CONFIG` does. Where a command needs settings and there are none, `retention init` writes some.
-* **An instant** is `2026-03-01T00:00:00Z` or another one that names its zone, `2026-03-01` (its midnight in UTC), `7d` (7 days
-  ago) or `in 7d`, with any duration that a policy may have. JSON has the instant that it was. What marks, sweeps or reports
-  refuses one that is still to come ([the clock](clock.md)). A file takes fixed instants alone.
-* **Tables** fit the terminal; times are UTC. What has no room is folded, and no id is ever cut. In a pipe each row is one line,
-  unless `COLUMNS` says how wide it may be.
+* **Settings**: `--config FILE` (`-c`), before or after the command, or `RETENTION_CONFIG` names another file than
+  `retention.yaml`. `retention init` writes one.
+* **An instant** is `2026-03-01T00:00:00Z` or another one with a zone, `2026-03-01` (its midnight in UTC), `7d` (7 days ago) or
+  `in 7d`, with any duration of a policy. JSON has the fixed instant. Commands that mark, sweep or report refuse the future ([the clock](clock.md)).
+  Files take fixed instants only.
+* **Tables** fit the terminal. Times are UTC. Long values are folded, and no id is cut. In a pipe each row is one line, unless
+  `COLUMNS` sets a width.
 * **Completion** of commands, options and values: [in your shell](operations.md#completion-in-the-shell).
 
 | exit code | meaning |
 | --- | --- |
 | 0 | done |
-| 1 | refused, or failed: a store that is away, something that could not be deleted |
+| 1 | refused or failed: a store is away, or a transaction could not be deleted |
 | 2 | bad input, or no settings where a command needs them |
-| 3 | only of `plan` and dry runs: there is something to do |
-| 4 | done, but for datasets that were refused (1 with `--strict`) |
+| 3 | `plan` and dry runs: there is something to do |
+| 4 | done, except for refused datasets (1 with `--strict`) |
 | 130 | stopped with Ctrl-C |
 
-Of several codes the first of 2, 1, 4 and 3 is the command's. What names of others hold that nobody would see (control
-characters, marks of the direction of text) is shown as an escape, `\\x1b` or `\\u202e`; JSON escapes it as JSON does,
-and stays exact.
+If several codes apply, the command exits with the first of 2, 1, 4 and 3. Invisible characters in names (control characters,
+marks of text direction) are shown as escapes, `\\x1b` or `\\u202e`. JSON escapes them as JSON does.
 
-What a command needs, and what it leaves alone, is told in [Operations](operations.md#what-commands-work-on).
+What a command needs, and what it leaves alone: [Operations](operations.md#what-commands-work-on).
 """
 
 
