@@ -5,13 +5,17 @@ A test compares the page with what is written here.
 """
 
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
 
 from retention_assets.cli import GROUPS, retention
 
+# commands that an option has to be the same in to stand above them all
+SHARED = 5
+OPTIONS = ["| option | what it does |", "| --- | --- |"]
 PAGE = Path(__file__).with_name("commands.md")
 INTRODUCTION = """\
 # Commands
@@ -23,8 +27,8 @@ Results go to stdout, everything else to stderr. `--format json` prints a result
 * **Settings**: `--config FILE` (`-c`), before or after the command, or `RETENTION_CONFIG` names another file than
   `retention.yaml`. `retention init` writes one.
 * **An instant** is `2026-03-01T00:00:00Z` or another one with a zone, `2026-03-01` (its midnight in UTC), `7d` (7 days ago) or
-  `in 7d`, with any duration of a policy. JSON has the fixed instant. Commands that mark, sweep or report refuse the future ([the clock](clock.md)).
-  Files take fixed instants only.
+  `in 7d`, with any duration of a policy. JSON has the fixed instant. Commands that mark, sweep or report refuse the future
+  ([the clock](clock.md)). Files take fixed instants only.
 * **Tables** fit the terminal. Times are UTC. Long values are folded, and no id is cut. In a pipe each row is one line, unless
   `COLUMNS` sets a width.
 * **Completion** of commands, options and values: [in your shell](operations.md#completion-in-the-shell).
@@ -48,14 +52,24 @@ What a command needs, and what it leaves alone: [Operations](operations.md#what-
 def page() -> str:
     """The whole page."""
     context = click.Context(retention, info_name="retention")
+    groups = {
+        title: list(
+            _commands(
+                click.Group(commands=[command for name in group if (command := retention.get_command(context, name))]), context
+            )
+        )
+        for title, group in GROUPS.items()
+    }
+    rows = Counter(row for group in groups.values() for _, command in group for row in _options(command))
+    shared = sorted(row for row, count in rows.items() if count >= SHARED)
     lines, sections = ["| | command | what it does |", "| --- | --- | --- |"], []
-    for title, group in GROUPS.items():
-        commands = [command for name in group if (command := retention.get_command(context, name))]
-        for name, command in _commands(click.Group(commands=commands), context):
+    for title, group in groups.items():
+        for name, command in group:
             lines.append(f"| {title} | [`{name}`](#{name.replace(' ', '-')}) | {_first_sentence(command)} |")
-            sections.append(_section(name, command))
+            sections.append(_section(name, command, shared))
             title = ""
-    return "\n".join([INTRODUCTION, *lines, "", *sections])
+    common = ["## Options of many commands", "", *OPTIONS, *shared, ""]
+    return "\n".join([INTRODUCTION, *lines, "", *common, *sections])
 
 
 def _commands(group: click.Group, context: click.Context) -> Iterator[tuple[str, click.Command]]:
@@ -71,20 +85,26 @@ def _commands(group: click.Group, context: click.Context) -> Iterator[tuple[str,
         yield from _commands(command, inner)
 
 
-def _section(name: str, command: click.Command) -> str:
-    arguments = [one for one in command.params if isinstance(one, click.Argument)]
-    # --config is told of once, at the top.
-    options = [one for one in command.params if isinstance(one, click.Option) and one.name != "config"]
-    usage = " ".join([name, *(["[OPTIONS]"] if options else []), *(_argument(one) for one in arguments)])
+def _section(name: str, command: click.Command, shared: Sequence[str]) -> str:
+    arguments = [argument for argument in command.params if isinstance(argument, click.Argument)]
+    options = _options(command)
+    usage = " ".join([name, *(["[OPTIONS]"] if options else []), *(_argument(argument) for argument in arguments)])
     lines = [f"## {name}", "", f"    {usage}", "", _text(command.help or ""), ""]
-    if options:
-        lines += ["| option | what it does |", "| --- | --- |"]
-        lines += [f"| {_option(one, command)} |" for one in options]
-        lines.append("")
+    if own := [row for row in options if row not in shared]:
+        lines += [*OPTIONS, *own, ""]
+    if common := [row.split("`")[1 if "`, `" not in row else 3].split()[0] for row in options if row in shared]:
+        named = ", ".join(f"`{option}`" for option in common)
+        lines += [f"{'Also' if own else 'Takes'} {named} ([above](#options-of-many-commands)).", ""]
     if command.epilog:
         # The lines of the examples, of which the first is their heading.
         lines += ["```sh", *(line.strip() for line in command.epilog.splitlines()[2:]), "```", ""]
     return "\n".join(lines)
+
+
+def _options(command: click.Command) -> list[str]:
+    """A row for each option but --config, which the introduction names."""
+    options = [option for option in command.params if isinstance(option, click.Option) and option.name != "config"]
+    return [f"| {_option(option, command)} |" for option in options]
 
 
 def _argument(argument: click.Argument) -> str:
