@@ -35,7 +35,7 @@ test: lint ## Everything: lint, types and all tests, on Java 17 or 21
 demo: $(READY) ## An environment with histories, judged by Dagster on Spark, and why
 	@$(WITH_JAVA) $(BIN)/retention demo
 
-# Two of Dagster's programs that open a fresh home at once crash, so the demo has opened it before. The flags: docs/dagster.md,
+# Two of Dagster's programs that open a fresh home at once crash, so the demo has opened it before. The flags: docs/automation.md,
 # "Where Dagster keeps its events".
 dev: $(READY) $(DEMO)/retention.yaml ## Dagster's pages on the demo, at http://127.0.0.1:3000: it sweeps what is due there, and asks first
 	@$(WITH_JAVA) DAGSTER_HOME="$$(pwd)/$(DEMO)/dagster" RETENTION_CONFIG="$$(pwd)/$(DEMO)/retention.yaml" && \

@@ -57,7 +57,7 @@ def environment(folder: Path, datasets: int, settings: dict[str, Any] | None = N
 
 @contextmanager
 def instance(folder: Path, url: str | None = None) -> Iterator[dg.DagsterInstance]:
-    """An instance whose storage is SQLite files, as `dagster dev` has it, or a PostgreSQL; set up as docs/dagster.md says."""
+    """An instance whose storage is SQLite files, as `dagster dev` has it, or a PostgreSQL; set up as docs/automation.md says."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DAGSTER_EMIT_PARTITION_SUBSET_IN_PLANNED_EVENTS", "1")
         patch.setenv("DAGSTER_EVENT_BATCH_SIZE", "1000")

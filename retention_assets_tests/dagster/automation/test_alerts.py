@@ -15,7 +15,7 @@ from retention_assets_tests.dagster.automation.conftest import SOME
 from retention_assets_tests.dagster.launch import run
 from retention_assets_tests.sweep.lakes import DUE, Lake
 
-PAGE = Path(__file__).parents[3] / "docs" / "dagster.md"
+PAGE = Path(__file__).parents[3] / "docs" / "automation.md"
 SWEEP = {"as_of": DUE.isoformat(), "log_level": "CRITICAL"}
 
 
