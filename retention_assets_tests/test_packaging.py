@@ -2,9 +2,12 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
+import sysconfig
 import tarfile
+import venv
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -75,22 +78,26 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
-    """The environment of a shell in which the wheel is installed: what it needs comes from here, the checkout is out of reach."""
+    """The environment of a shell in a fresh venv with the wheel. What the wheel needs is taken from here; the checkout is not there,
+    because Python reads no further .pth files in a folder that one has named.
+    """
     folder = tmp_path_factory.mktemp("installed")
     (wheel,) = built.glob("*.whl")
-    pip("install", "--no-deps", "--no-index", "--target", str(folder), str(wheel))
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("RETENTION_", "DAGSTER_"))}
-    # Without PYTHONSAFEPATH the folder in which somebody works would be searched first.
-    environment |= {"PYTHONPATH": str(folder), "PYTHONSAFEPATH": "1", "PATH": f"{folder / 'bin'}:{environment['PATH']}"}
+    venv.create(folder)
+    pip("--python", str(folder / "bin" / "python"), "install", "--no-deps", "--no-index", str(wheel))
+    (packages,) = folder.glob("lib/python*/site-packages")
+    (packages / "needed.pth").write_text(sysconfig.get_path("purelib"))
+    hidden = ("RETENTION_", "DAGSTER_", "PYTHON")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(hidden)}
+    environment |= {"PATH": f"{folder / 'bin'}:{environment['PATH']}"}
     found = shell("python -c 'import retention_assets; print(retention_assets.__file__)'", environment, folder)
-    assert found.startswith(str(folder)), "the tests would be about the checkout"
+    assert found.startswith(str(packages)), "the tests would be about the checkout"
     return environment
 
 
 def shell(script: str, environment: Mapping[str, str], folder: Path) -> str:
-    """What a script says; `python` is this one. It has to succeed."""
-    python = f'python() {{ "{sys.executable}" "$@"; }}\n'
-    return said(["bash", "-euo", "pipefail", "-c", python + script], environment, folder)
+    """What a script says. It has to succeed."""
+    return said(["bash", "-euo", "pipefail", "-c", script], environment, folder)
 
 
 def said(command: Sequence[str], environment: Mapping[str, str], folder: Path, types: str = "") -> str:
@@ -133,7 +140,9 @@ def test_the_wheel_answers_without_the_checkout(installed: Mapping[str, str], tm
 def test_the_first_five_minutes_are_as_readme_tells_them(installed: Mapping[str, str], tmp_path: Path) -> None:
     chapter = README.read_text("utf-8").partition("\n## Five minutes")[2].partition("\n## ")[0]
     commands = re.findall(r"^```sh\n(.*?)^```$", chapter, flags=re.MULTILINE | re.DOTALL)
-    said([sys.executable, "-c", CALLS], installed, tmp_path, "".join(commands))
+    python = shutil.which("python", path=installed["PATH"])
+    assert python
+    said([python, "-c", CALLS], installed, tmp_path, "".join([*commands, "retention validate\n", "retention marks\n"]))
     folder = tmp_path / "five-minutes"
     data = [place for place in (folder / "lake" / "data").iterdir() if place.is_dir()]
     left = {place.name: sorted(one.name for one in place.iterdir()) for place in data}
