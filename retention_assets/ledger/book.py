@@ -228,14 +228,19 @@ def kept_realms(connection: Connection) -> list[str]:
     return [name for name in purged if "PURGING" not in map(statuses.get, with_parents(name))]
 
 
-def _change(tx: WriteTransaction, name: str, status: str, actor: str, reason: str, grace: Duration | None) -> Realm:
+def refuse_realm_name(name: str) -> None:
+    """Refuse a name that no realm may have, or that nobody may change."""
     if name.startswith(RESERVED):
         raise Refused(f"{name} is the system's: realms whose names begin with {RESERVED} are not changed.")
+    if not is_realm_name(name):
+        raise BadInput(Problem("is not the name of a realm", key="name", value=f"'{name}'", expected=NAME_RULE))
+
+
+def _change(tx: WriteTransaction, name: str, status: str, actor: str, reason: str, grace: Duration | None) -> Realm:
+    refuse_realm_name(name)
     # Locks all realms, also those without a row, until this transaction ends.
     tx.lock_chain()
     stored = tx.connection.execute(select(REALMS.c.status, REALMS.c.grace).where(REALMS.c.name == name)).one_or_none()
-    if not stored and not is_realm_name(name):
-        raise BadInput(Problem("is not the name of a realm", key="name", value=f"'{name}'", expected=NAME_RULE))
     # A realm below a PURGED one is PURGED with it and starts again with it.
     above = select(REALMS.c.name).where(REALMS.c.name.in_(with_parents(name)[1:]), REALMS.c.status == "PURGED")
     if status != "PURGED" and (parent := tx.connection.execute(above.order_by(REALMS.c.name)).scalars().first()):

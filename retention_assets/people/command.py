@@ -2,8 +2,9 @@
 
 import getpass
 import os
+import re
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from datetime import date, datetime
 from enum import Enum
@@ -17,8 +18,10 @@ from retention_assets.errors import BadInput, Problem
 from retention_assets.people.operation import Only, Operation, Request, RequestField, Result, fields_of
 from retention_assets.people.output import CONFIG_NOTE, ExitCode, echo_json, print_parts, progress, say
 from retention_assets.policy.durations import Duration
+from retention_assets.policy.sentences import first_of
 from retention_assets.settings.model import FILE, VARIABLE, load_settings
 
+_OF_A_DATASET = re.compile(r"(.+?) (was refused|was not swept|would not be swept): (.+)", re.DOTALL)
 C = TypeVar("C", bound=click.Command)
 # values as they are typed; the request reads them
 _METAVARS = {datetime: "INSTANT", Duration: "DURATION", date: "DATE"}
@@ -120,7 +123,7 @@ def show(request: Request, result: Result, format_: str) -> ExitCode:
     else:
         print_parts(filter(None, (result.headline, *result.sentences)))
         print_parts(result.tables())
-    for sentence in (*result.closing(), *result.bad_input, *result.failures, *result.refusals):
+    for sentence in _once((*result.closing(), *result.bad_input, *result.failures, *result.refusals)):
         say(sentence)
     if result.next and format_ != "json":
         say(f"Next: {result.next}")
@@ -131,6 +134,22 @@ def show(request: Request, result: Result, format_: str) -> ExitCode:
     if result.refusals:
         return ExitCode.REFUSED
     return ExitCode.TO_DO if result.to_do else ExitCode.DONE
+
+
+def _once(sentences: Iterable[str]) -> Iterator[str]:
+    """Say each sentence once, with its number; and a reason that many datasets share once, with their names."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for sentence in sentences:
+        match = _OF_A_DATASET.fullmatch(sentence)
+        name, *reason = match.groups() if match else ("", "", sentence)
+        groups.setdefault((reason[0], reason[1]), []).append(name)
+    for (verb, why), names in groups.items():
+        if not verb:
+            yield why if len(names) == 1 else f"{why} ({len(names):,} times)"
+        elif len(names) == 1:
+            yield f"{names[0]} {verb}: {why}"
+        else:
+            yield f"{len(names):,} datasets {verb.replace('was', 'were')}: {why} ({first_of(names)})"
 
 
 def missing(operation: Operation[Any], given: dict[str, Any]) -> str | None:

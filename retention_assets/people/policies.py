@@ -393,7 +393,9 @@ def make_preview(request: PreviewRequest, environment: Environment) -> Result:
     policies = policies_of(request.policies, settings)
     log, away = _read_all(request.log, environment)
     rules, notes = rules_of(policies, log, settings)
-    warnings = () if request.log else _store_warnings(environment)
+    # a store that is away is named once, by its failure
+    stores = [] if request.log else _store_warnings(environment)
+    warnings = [(name, text) for name, text in stores if not any(text in fault for fault in away)]
     judged = evaluation.preview(log, rules, request.as_of or now())
     return Result(
         tables=lambda: preview_tables(judged, request.most),

@@ -16,7 +16,7 @@ from retention_assets.environment import Environment
 from retention_assets.errors import BadInput, Problem, Refused, suggest
 from retention_assets.frames.log import realms_of
 from retention_assets.ledger import Ledger
-from retention_assets.ledger.book import INITIAL, Realm
+from retention_assets.ledger.book import INITIAL, Realm, refuse_realm_name
 from retention_assets.people.command import FORMAT, ask_and_show, examples, find_environment, given_fields, options
 from retention_assets.people.operation import (
     Flags,
@@ -33,7 +33,7 @@ from retention_assets.people.output import ExitCode, confirm, say
 from retention_assets.pipeline.part_frames import LeftOfRealm, published_counts
 from retention_assets.pipeline.stage import Source, by_folder, read_datasets
 from retention_assets.policy.durations import Duration
-from retention_assets.policy.realms import is_realm_name, is_within
+from retention_assets.policy.realms import is_within
 from retention_assets.policy.sentences import count
 from retention_assets.render.tables import realm_table
 from retention_assets.report import ReportedRealm
@@ -134,9 +134,6 @@ def _check_grace(grace: Duration | None, environment: Environment) -> None:
 
 def _refuse_unknown(name: str, environment: Environment) -> None:
     # a realm in which no store has anything is probably misspelt
-    if not is_realm_name(name):
-        # the ledger refuses it with its own sentence
-        return
     known, away = _known_realms(environment)
     if any(is_within(realm, name) for realm in known):
         return
@@ -172,6 +169,7 @@ def change_realm(request: RealmRequest, environment: Environment) -> Result:
     Holds still stop it. A realm is PURGED once a later run over everything finds nothing of it; what appears in it then is
     kept, until it is ACTIVE again. Names are paths: PURGING acme purges acme/sales as well, and not acme-eu.
     """
+    refuse_realm_name(request.name)
     _check_grace(request.grace, environment)
     purges = request.status is Status.PURGING
     if purges and not request.anyway:
@@ -237,6 +235,7 @@ def realm_command(format_: str, actor: str, **given: Any) -> ExitCode:
         raise click.UsageError("--yes and --anyway confirm that a realm is purged: they go with --status PURGING.")
     if status == PURGING and (yes or sys.stdin.isatty()):
         request, environment = RealmRequest(actor=actor, **given_fields(given)), find_environment()
+        refuse_realm_name(name)
         if not anyway:
             _refuse_unknown(name, environment)
         say(_purge_warning(name, request.grace, environment))

@@ -1,6 +1,7 @@
 """`retention run`: the job `delete_cycle` without a UI. At a terminal a person first sees what it would delete."""
 
 import sys
+from collections.abc import Iterator
 from contextlib import ExitStack
 from enum import Enum
 from pathlib import Path
@@ -141,7 +142,7 @@ def _result(ran: "JobResult", waiting: Waiting) -> Result:
     names = {"dagster/row_count": "rows"}
     return Result(
         headline=_headline(ran, waiting),
-        tables=lambda: [_table(ran)],
+        tables=lambda: _tables(ran),
         next=(
             "`retention marks` shows what goes and when; `retention keep` takes something out of it for good."
             if ran.number("candidate_marks", "newly_marked")
@@ -163,14 +164,15 @@ def _result(ran: "JobResult", waiting: Waiting) -> Result:
     )
 
 
-def _table(ran: "JobResult") -> Table:
+def _tables(ran: "JobResult") -> Iterator[Table]:
     rows = [
         (words, size_of(number) if name.startswith("bytes_") else f"{number:,}")
         for asset, shown in _SHOWN.items()
         for name, words in shown.items()
         if (number := ran.number(asset, name))
     ]
-    return table(f"As of {minute_in_utc(ran.as_of)}", ("what", Number("number")), rows)
+    if rows:
+        yield table(f"As of {minute_in_utc(ran.as_of)}", ("what", Number("number")), rows)
 
 
 def _headline(ran: "JobResult", waiting: Waiting) -> str:

@@ -135,6 +135,10 @@ def test_a_realm_of_the_system_and_what_is_no_name_of_a_realm_are_refused(run: R
     assert run("realm", "::all", "--status", "INACTIVE", "--reason", "r")[0] == 1
     code, _, err = run("realm", "acme eu", "--status", "PURGING", "--reason", "r", "--yes")
     assert (code, "is not the name of a realm (found 'acme eu'); expected letters, digits" in err) == (2, True)
+    for more in ((), ("--yes",), ("--anyway",)):
+        # no warning of a purge that nobody may order
+        code, _, err = run("realm", "::system::", "--status", "PURGING", "--reason", "r", *more)
+        assert (code, err) == (1, "::system:: is the system's: realms whose names begin with :: are not changed.\n")
 
 
 @pytest.mark.parametrize(
