@@ -338,7 +338,7 @@ def unsound(lake: Lake) -> None:
 EXPLAINED: dict[str, tuple[Callable[[Lake], object], str, str, tuple[str, ...]]] = {
     "marked": (
         nothing, "S1",
-        f"**S1 of lake/a: {SCHEDULED}**\n\nIt is due at 2026-04-07T12:00:00Z, by policy old@1. To keep it: the job `act_keep`, or"
+        f"**S1 of lake/a: {SCHEDULED}**\n\nIt is due at 2026-04-07 12:00 UTC, by policy old@1. To keep it: the job `act_keep`, or"
         " `retention keep lake/a S1 --reason …`.",
         (
             "Judged at 2026-03-31T12:00:00Z: **mark** by policy `old`. Policy 'old' selects it and nothing protects it: it is marked",

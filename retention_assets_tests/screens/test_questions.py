@@ -102,7 +102,7 @@ def test_the_form_shows_what_there_is_to_fill_in(page: Page, site: Served) -> No
 
 def test_why_it_is_marked_is_answered_in_the_words_that_never_change(page: Page, site: Served) -> None:
     launch(page, site, "look_explain", {"dataset": "lake/raw.events", "transaction": "T3"})
-    page.see("T3 of lake/raw.events: This transaction has been scheduled for deletion.", "It is due at 2026-04-07T12:00:00Z")
+    page.see("T3 of lake/raw.events: This transaction has been scheduled for deletion.", "It is due at 2026-04-07 12:00 UTC")
     page.see(
         "retention keep lake/raw.events T3 --reason …", "nothing protects it: it is marked, and swept when its grace is over."
     )
