@@ -94,7 +94,7 @@ def materialize(
 
 def without_run(value: Any) -> Any:
     """A text without the run of Dagster that stands behind the name of whoever acts; anything else as it is."""
-    return re.sub(r" \(run [0-9a-f-]{36}\)", "", value) if isinstance(value, str) else value
+    return re.sub(r" \(run [0-9a-f-]{8,36}\)", "", value) if isinstance(value, str) else value
 
 
 def create_run(

@@ -177,7 +177,7 @@ def test_the_actor_is_the_run_or_a_typed_name_beside_the_run_and_the_user_of_dag
     assert deeds(lake) == [("UNMARK", f"run {first.run_id}", "a test"), ("UNMARK", who, "a test")]
     settings = {"RETENTION_CONFIG": str(lake.settings_file)}
     told = CliRunner(env=settings).invoke(retention, ["history", "lake/a", "S1"], standalone_mode=False)
-    assert f"by {who}" in " ".join(told.stdout.split())
+    assert f"by the boss (bob@desk, run {second.run_id[:8]})" in " ".join(told.stdout.split())
 
 
 @pytest.mark.parametrize(
