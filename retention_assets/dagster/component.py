@@ -105,7 +105,7 @@ class RetentionScaffolder(Scaffolder[RetentionScaffoldParams]):
         # A ledger that a person names is a real one, in which no sample is marked.
         if request.params.ledger or request.params.warehouse:
             settings += "# Name what is retained, such as:\n" + _commented(_STORE.format(lake="s3://bucket/lake"))
-            policies = "# Nothing goes that no policy selects, such as:\n" + _commented(SAMPLE_POLICIES)
+            policies = "policies: []\n\n# Nothing goes that no policy selects, such as:\n" + _commented(SAMPLE_POLICIES)
         else:
             settings += "# A sample lake. Name your own stores in its place, and your own policies.\n" + _STORE.format(
                 lake=f"{place}/lake"

@@ -45,7 +45,7 @@ def test_a_file_beside_the_component_is_found_and_its_prefix_holds() -> None:
         with (path / "retention.yaml").open("a") as file:
             file.write("dagster: {key_prefix: eu/cold}\n")
         with sandbox.load_component_and_build_defs(path) as (_, defs):
-            assert {key.rpartition("/")[0] for key in keys(defs)} == {"eu/cold"}
+            assert {key.rpartition("/")[0].removesuffix("/store") for key in keys(defs)} == {"eu/cold"}
 
 
 def test_two_of_them_stand_in_one_file() -> None:
@@ -141,7 +141,7 @@ def test_two_of_them_are_one_project_and_have_a_ledger_each() -> None:
     with create_defs_folder_sandbox() as sandbox:
         paths = [scaffold(sandbox, "eu"), scaffold(sandbox, "us", key_prefix="cold/us")]
         with sandbox.build_all_defs() as defs:
-            assert {key.rpartition("/")[0] for key in keys(defs)} == {"eu", "cold/us"}
+            assert {key.rpartition("/")[0].removesuffix("/store") for key in keys(defs)} == {"eu", "cold/us"}
         assert len({load_settings(path / "retention.yaml").ledger for path in paths}) == 2
 
 
@@ -170,6 +170,8 @@ def test_parameters_say_where_things_are() -> None:
         settings = load_settings(path / "retention.yaml")
         assert (settings.ledger, settings.warehouse) == ("sqlite:////var/a #b/l.db", "s3://bucket/x")
         assert settings.stores == ()
+        with sandbox.load_component_and_build_defs(path) as (_, defs):
+            assert "cleaning/purge_report" in keys(defs)
         assert not (sandbox.project_root / ".retention" / "cleaning").exists()
 
 
