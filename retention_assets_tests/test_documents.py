@@ -121,6 +121,8 @@ def test_the_page_of_settings_has_every_key() -> None:
         first, *others = re.findall(r"`([\w.]+)`", row)
         named |= {first, *(f"{first.partition('.')[0]}{other}" if other.startswith(".") else other for other in others)}
     assert named == set(keys_of(Settings))
+    sample = (ROOT / "retention.yaml").read_text("utf-8")
+    assert [key for key in named if f"{key.rpartition('.')[2]}:" not in sample] == []
 
 
 @pytest.mark.skipif(importlib.util.find_spec("material") is None, reason="the extra docs is not installed")
