@@ -23,6 +23,7 @@ from retention_assets.people.operation import (
     what_is_missing,
 )
 from retention_assets.policy.durations import text_of
+from retention_assets.policy.sentences import count
 from retention_assets.render.tables import clock_table
 
 _SIMULATED = "The present, where the settings have a simulated clock."
@@ -76,7 +77,7 @@ def clock_reset(request: ClockResetRequest, environment: Environment) -> Result:
         times = ledger.clock.times()
     late = [f"Too late for {reset.sweeping:,} that are being swept."] if reset.sweeping else []
     return Result(
-        headline=f"{reset.unmarked:,} marks taken back.",
+        headline=f"{count(reset.unmarked, 'mark was', 'marks were')} taken back.",
         sentences=(*late, *_sentences(times)),
         next="`retention run` marks anew what policies select.",
         data={"reset_to": reset.at, "unmarked": reset.unmarked, "sweeping": reset.sweeping, **vars(times)},

@@ -35,6 +35,7 @@ from retention_assets.people.operation import (
 from retention_assets.people.rehearsal import rehearse
 from retention_assets.policy.durations import LONGEST_YEARS, text_of
 from retention_assets.policy.language import load_policies
+from retention_assets.policy.sentences import count
 from retention_assets.render.forecast import ASSUMPTION, forecast_plot, forecast_texts, periods_of, summary
 from retention_assets.render.markdown import Answer, plain
 from retention_assets.render.svg import strip
@@ -187,7 +188,7 @@ def show_simulation(request: SimulationRequest, environment: Environment) -> Res
     instants = [begin + timedelta(days=number) for number in range(len(days))]
     return Result(
         headline=(
-            f"In {len(days):,} days: {marked.transactions:,} marked, {deleted.transactions:,} deleted"
+            f"In {count(len(days), 'day')}: {marked.transactions:,} marked, {deleted.transactions:,} deleted"
             f" ({size_of(deleted.bytes)}), {spared.transactions:,} spared. This was a simulation: nothing was changed. What"
             " will arrive later is not in it."
         ),

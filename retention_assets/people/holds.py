@@ -36,7 +36,7 @@ from retention_assets.policy.datahub import escape_glob
 from retention_assets.policy.durations import text_of
 from retention_assets.policy.globs import is_literal, protecting
 from retention_assets.policy.model import Glob, Hold
-from retention_assets.policy.sentences import hold_sentence
+from retention_assets.policy.sentences import count, hold_sentence
 from retention_assets.render.tables import hold_table
 from retention_assets.settings.model import Settings
 from retention_assets.settings.yaml import Document, problems_of
@@ -138,15 +138,14 @@ def hold(request: HoldRequest, environment: Environment) -> Result:
         transactions = _count(placed, covered, ledger) if folders else None
         sweeping = [lease.dataset for lease in ledger.leases.held() if holds_dataset(placed, lease.dataset, {})]
     notes, failures = list(_unknown_stores(placed, environment.settings)), list[str]()
-    sentences = [hold_sentence(placed)]
+    sentences, about = [hold_sentence(placed)], count(len(covered), "dataset")
     if transactions is None:
         notes.append("Nothing was judged yet, so nobody can say how much this hold is about. It is placed.")
     else:
-        sentences.append(f"It is about {len(covered):,} datasets and {transactions:,} transactions of the last evaluation.")
+        sentences.append(f"It is about {about} and {count(transactions, 'transaction')} of the last evaluation.")
     if transactions == 0:
         (notes if request.anyway else failures).append(
-            f"This hold is about {len(covered):,} datasets and none of the transactions of the last evaluation. It is placed;"
-            " check its names."
+            f"This hold is about {about} and none of the transactions of the last evaluation. It is placed; check its names."
         )
     if sweeping:
         names = ", ".join(sweeping)

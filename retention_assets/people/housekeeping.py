@@ -13,6 +13,7 @@ from retention_assets.errors import BadInput, Problem, Refused, suggest
 from retention_assets.evaluation.rules_in_force import holds_of_files
 from retention_assets.people.command import command
 from retention_assets.people.operation import AsOf, Flags, Kind, RecordedRequest, Result, operation
+from retention_assets.policy.sentences import count
 from retention_assets.render.terminal import Count, Minute, table
 from retention_assets.stores.protocol import Store, call_store
 from retention_assets.sweep.postpone_expiry import PostponementResult, postpone_expiry, postpone_expiry_dry_run
@@ -51,7 +52,7 @@ def housekeeping(request: HousekeepingRequest, environment: Environment) -> Resu
     to_do = request.dry_run and postponed > 0
     sums = {"postponed": postponed, "expires_tomorrow": tomorrow}
     return Result(
-        headline=f"{postponed:,} transactions {'would be' if request.dry_run else 'were'} postponed.",
+        headline=f"{'To be postponed' if request.dry_run else 'Postponed'}: {count(postponed, 'transaction')}.",
         sentences=(f"By itself, tomorrow expires: {tomorrow:,}.",),
         tables=lambda: _tables(request.dry_run, results),
         next="`retention housekeeping` postpones it." if to_do else "",

@@ -279,7 +279,7 @@ def _outcome_table(total: "ReportLine") -> Table:
     sizes = {"deleted": counts["bytes_freed"], "hidden": counts["bytes_hidden"]}
     # Without hidden data nobody has to ask what that is.
     outcomes = {name: words for name, words in _OUTCOMES.items() if name != "hidden" or counts["hidden"]}
-    rows: list[tuple[object, ...]] = [("to delete", counts["to_delete"], counts["bytes_to_free"])]
+    rows: list[tuple[object, ...]] = [("to delete, sizes by the log", counts["to_delete"], counts["bytes_to_free"])]
     rows += [(words, counts[name], sizes.get(name, "")) for name, words in outcomes.items()]
     rows.append(("still to delete", total.unsettled, ""))
     rows += [(f"files left behind: {counts['left']:,}", None, "")] if counts["left"] else []
@@ -301,10 +301,14 @@ def _rules_table(total: "ReportLine") -> Table:
 
 
 def _dataset_table(lines: "Sequence[ReportLine]", most: int) -> Table:
-    columns = ("dataset", Count("to delete"), Count("deleted"), Size("to free"), Size("freed"), "otherwise")
+    columns = ("dataset", Count("to delete"), Count("deleted"), Size("by the log"), Size("freed"), "otherwise")
     amounts = ("to_delete", "deleted", "bytes_to_free", "bytes_freed")
     rows = [(line.dataset, *(line.counters[name] for name in amounts), ", ".join(_otherwise(line))) for line in lines[:most]]
-    return table(f"Datasets: {len(rows):,} of {len(lines):,}", columns, rows, prose=True)
+    title = f"Datasets: {len(rows):,} of {len(lines):,}"
+    if any(line.counters["bytes_freed"] > line.counters["bytes_to_free"] for line in lines):
+        # a snapshot of Iceberg
+        title += ". The log counts data that a transaction added; its manifests and metadata are freed with it."
+    return table(title, columns, rows, prose=True)
 
 
 def _otherwise(line: "ReportLine") -> Iterator[str]:

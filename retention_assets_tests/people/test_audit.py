@@ -163,7 +163,7 @@ def test_a_reset_takes_back_what_a_fast_clock_has_marked(
     assert [act["deed"] for act in acts if act["reason"] == "the battery was flat"] == ["UNMARK", "CLOCK"]
     code, out, err = run("clock", "reset", "--reason", "once more")
     assert (code, err) == (0, "Next: `retention run` marks anew what policies select.\n")
-    assert out.startswith("0 marks taken back.\n")
+    assert out.startswith("0 marks were taken back.\n")
     assert "2026-01-01T00:00:00Z" in out
 
 

@@ -12,6 +12,7 @@ from retention_assets.clock import now
 from retention_assets.frames import selects_dataset
 from retention_assets.ledger import Ledger, Publication
 from retention_assets.policy import Datasets, Hold, matches, text_of
+from retention_assets.policy.sentences import count
 from retention_assets_tests.ledger.states import LATER, T0, candidates, take_lease
 from retention_assets_tests.people.conftest import Json, Run, error_of
 
@@ -96,7 +97,8 @@ def test_a_hold_says_how_much_of_the_last_evaluation_it_is_about(
     said = json.loads(out)
     assert (code, said["datasets"], said["transactions"], said["sweeping"]) == (0, datasets, transactions, [])
     run("release", "h", "--reason", "r")
-    assert f"It is about {datasets} datasets and {transactions} transactions of the last evaluation." in run(*arguments)[1]
+    about = f"{count(datasets, 'dataset')} and {count(transactions, 'transaction')}"
+    assert f"It is about {about} of the last evaluation." in run(*arguments)[1]
 
 
 @pytest.mark.parametrize(

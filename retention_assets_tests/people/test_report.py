@@ -111,7 +111,7 @@ def test_the_table_is_for_people(reported: Ledger, run: Run) -> None:
     cells = [[cell.strip() for cell in row.split("│")[1:-1]] for row in out.splitlines()]
     for row in (
         ["not finished", "1 of 2 datasets"], ["records", "only finished ones may go"], ["archived first", "PAYMENT"],
-        ["to delete", "4", "37 B"], ["deleted", "2", "20 B"], ["failed attempts", "1", ""], ["still to delete", "2", ""],
+        ["to delete, sizes by the log", "4", "37 B"], ["deleted", "2", "20 B"], ["failed attempts", "1", ""], ["still to delete", "2", ""],
         ["p", "1", "30 days", "2025-12-09 00:00"], ["long", "4", "", ""], ["due", "4", "80.0 %", "marked, and its grace is over"],
         ["ice/l", "1", "0", "7 B", "0 B", "not finished"],
     ):  # fmt: skip

@@ -164,7 +164,7 @@ def test_what_went_otherwise_is_said_in_words_where_there_is_some_of_it() -> Non
         found = report_tables(DayReport(date(2026, 1, 8), (line,)), 5)[-1]
         return [str(column.header) for column in found.columns], cells(found)[0]
 
-    usual = ["dataset", "to delete", "deleted", "to free", "freed"]
+    usual = ["dataset", "to delete", "deleted", "by the log", "freed"]
     assert of(deleted=1)[0] == usual
     headings, row = of(hidden=987, left=3, spared=1)
     assert (headings, row[-1]) == ([*usual, "otherwise"], "987 hidden, 1 spared, 3 files left")
