@@ -10,14 +10,13 @@ op follows one whose blocking check failed.
 
 import json
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
-from pydantic import Field, create_model
 
 from retention_assets.dagster.assets import branch_views, candidate_marks, retention_policies, transaction_log
 from retention_assets.dagster.check_queries import CHECKS
@@ -30,7 +29,6 @@ from retention_assets.dagster.step import (
     SweepConfig,
     actor_of,
     masking_faults,
-    refuse_variables,
     resources_in,
     sentences_of_faults,
     show_unseen,
@@ -100,11 +98,13 @@ def chain(
             ],
             check_specs=check_specs(names),
             can_subset=True,
+            config_schema=_form(fields_of(SweepConfig)),
             required_resource_keys=names.resources,
             backfill_policy=dg.BackfillPolicy.single_run(),
             pool=names.sweeps,
         )
-        def retention(context: dg.AssetExecutionContext, config: SweepConfig) -> Iterator[Any]:
+        def retention(context: dg.AssetExecutionContext) -> Iterator[Any]:
+            config = SweepConfig(**context.op_execution_context.op_config)
             op, made, selected = context.op_execution_context, context.selected_asset_keys, context.selected_asset_check_keys
             has_partitions = context.has_partition_key or op.has_partition_key_range
             partitions = frozenset(context.partition_keys) if has_partitions else None
@@ -188,7 +188,7 @@ def asset_jobs(names: Names) -> list[Any]:
 
 
 def _list_job(names: Names, job: AssetJob) -> dg.JobDefinition:
-    ops, fields = [_op(names, job, asset) for asset in job.assets], job.form.to_fields_dict()
+    ops, fields = [_op(names, job, asset) for asset in job.assets], _form(fields_of(job.form))
 
     @dg.graph(name=names.of(job.job), description=job.kind.describe(job.description))
     def graph() -> None:
@@ -208,7 +208,7 @@ def _list_job(names: Names, job: AssetJob) -> dg.JobDefinition:
 def _op(names: Names, job: AssetJob, asset: RetentionAsset) -> dg.OpDefinition:
     @dg.op(
         name=names.of(f"{job.name}_{asset.name}"),
-        config_schema=job.form.to_config_schema().config_type,
+        config_schema=_form(fields_of(job.form)),
         ins={} if asset is job.assets[0] else {"before": dg.In(dg.Nothing)},
         out=dg.Out(dg.Nothing),
         required_resource_keys=names.resources,
@@ -229,7 +229,9 @@ OPERATIONS: Sequence[Operation[Any]] = (
     *_USUAL, open_history, show_plan, make_forecast, advance_visibility, change_realm, policy_overwrite, policy_revoke,
     clock_accept, clock_reset, audit_verify, audit_accept, scan_accept, housekeeping,
 )  # fmt: skip
-_ACTOR = Field(default="", description="Who does it, such as ann: the record keeps it, beside Dagster's user and run.")
+_ACTOR = dg.Field(
+    str, default_value="", description="Who does it, such as ann: the record keeps it, beside Dagster's user and run."
+)
 
 
 def operation_jobs(settings: Settings, names: Names) -> list[dg.JobDefinition]:
@@ -244,28 +246,22 @@ def operation_jobs(settings: Settings, names: Names) -> list[dg.JobDefinition]:
 def _operation_job(operation: Operation[Any], names: Names) -> dg.JobDefinition:
     fields = [field for field in fields_of(operation.request) if field.only is not Only.COMMAND]
     is_recorded = issubclass(operation.request, RecordedRequest)
-    typed_fields: dict[str, Any] = {"actor": (str, _ACTOR)} if is_recorded else {}
-    typed_fields |= {field.name: _form_field(field) for field in fields}
-    form = create_model(
-        f"{operation.request.__name__}Form", __base__=dg.Config, __doc__=operation.request.__doc__, **typed_fields
-    )
+    form = {"actor": _ACTOR, **_form(fields)} if is_recorded else _form(fields)
 
     @dg.op(
         name=names.of(operation.name),
-        config_schema=form.to_config_schema().config_type,
+        config_schema=form,
         out=dg.Out(dg.Nothing),
         required_resource_keys=names.resources,
     )
     @masking_faults()
     def op(context: dg.OpExecutionContext) -> None:
-        filled: Any = form(**context.op_config)
         resources = resources_in(context.resources, names)
         context.log.addFilter(show_unseen)
-        typed = {field.name: value for field in fields if _is_given(field, value := getattr(filled, field.name))}
+        typed = {field.name: value for field in fields if _is_given(field, value := context.op_config[field.name])}
         if is_recorded:
-            typed["actor"] = actor_of(context.run_id, context.run.tags, filled.actor)
+            typed["actor"] = actor_of(context.run_id, context.run.tags, context.op_config["actor"])
         try:
-            refuse_variables(context.run.run_config)
             with operation.open(operation.request(**typed), resources.retention) as result:
                 metadata = _shown(context.log, result)
                 if operation.keeps_file:
@@ -285,7 +281,7 @@ def _operation_job(operation: Operation[Any], names: Names) -> dg.JobDefinition:
     def graph() -> None:
         op()
 
-    flat = dg.ConfigMapping(lambda form: {"ops": {op.name: {"config": form}}}, form.to_config_schema(), False)
+    flat = dg.ConfigMapping(lambda filled: {"ops": {op.name: {"config": filled}}}, form, False)
     return graph.to_job(config=flat, executor_def=dg.in_process_executor, tags=operation.kind.tags)
 
 
@@ -301,13 +297,20 @@ def _shown(log: dg.DagsterLogManager, result: Result) -> dict[str, Any]:
     return {"answer": Markdown(answer.markdown), **metadata}
 
 
-def _form_field(field: RequestField) -> Any:
-    kind: Any = list[str] if field.many else field.type
-    if not (field.many or field.type in (bool, int) or issubclass(field.type, Enum)):
-        kind = str
-    # Without a default Dagster refuses to launch a form that lacks the field.
-    default = ... if field.required else list(field.default or ()) if field.many else field.default or kind()
-    return kind, Field(default, description=field.help)
+def _form(fields: Iterable[RequestField]) -> dict[str, dg.Field]:
+    """Make the fields of a form in the launchpad. They take only what is typed: Dagster's own texts take `{env: NAME}`, and
+    would put the server's variable into the record.
+    """
+    form = {}
+    for field in fields:
+        kind: Any = field.type if field.type in (bool, int) else str
+        default = list(field.default or ()) if field.many else field.default or kind()
+        if issubclass(field.type, Enum):
+            kind = dg.Enum(field.type.__name__, [dg.EnumValue(member.value) for member in field.type])
+        # Dagster refuses to launch a form that lacks a field without a default.
+        optional: Any = {} if field.required else {"default_value": default}
+        form[field.name] = dg.Field([kind] if field.many else kind, description=field.help, **optional)
+    return form
 
 
 def _is_given(field: RequestField, value: Any) -> bool:

@@ -20,6 +20,7 @@ from retention_assets.errors import BadInput, Problem, Refused, quote
 from retention_assets.failures import failure_text
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.evaluations import Publication
+from retention_assets.people.operation import Request
 from retention_assets.pipeline.preflight import PreflightTask, check_cluster
 from retention_assets.pipeline.spark import is_running, session_of
 from retention_assets.pipeline.stage import Source
@@ -32,33 +33,10 @@ from retention_assets.settings.secrets import masked, masked_fault
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_INSTANT = (
-    "An instant with a zone, such as 2026-01-01T00:00:00Z, or one counted from when the run was made: 7d is 7 days before it,"
-    " in 7d 7 days after it. Empty is the present."
-)
+_INSTANT = "An instant, such as 2026-03-01, or 7d for 7 days before the run was made; the present when left out."
 
 
-# parts of a run's configuration that are no form
-_NOT_FORMS = ("resources", "execution", "loggers")
-
-
-def refuse_variables(run_config: Mapping[str, Any]) -> None:
-    """Refuse a form in which `{env: NAME}` stands for a text: Dagster would put the server's variable into the record."""
-
-    def check(key: str, value: object) -> None:
-        if isinstance(value, Mapping) and set(value) == {"env"}:
-            raise Refused(
-                f"{key} in the form is {{env: {value['env']}}}. A form takes only what is typed, so that no variable of the"
-                " server gets into the record: type the text itself."
-            )
-        items = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
-        for name, part in items:
-            check(f"{key}.{name}" if key else str(name), part)
-
-    check("", {name: part for name, part in run_config.items() if name not in _NOT_FORMS})
-
-
-class AsOfConfig(dg.Config):
+class AsOfConfig(Request):
     """The instant at which to judge."""
 
     as_of: str = Field(default="", description=_INSTANT)
@@ -76,7 +54,9 @@ class AsOfConfig(dg.Config):
 class JudgingConfig(AsOfConfig):
     """Instant, and datasets among those of the run's partitions."""
 
-    datasets: list[str] = Field(default=["*"], description="Globs over store/name; any one matches.")
+    datasets: tuple[str, ...] = Field(
+        default=("*",), description="Globs over store/name, such as 'lake/raw.*'; any one matches."
+    )
 
 
 class SweepConfig(JudgingConfig):
@@ -253,10 +233,9 @@ class Resources:
         self, context: dg.OpExecutionContext, key: dg.AssetKey, config: AsOfConfig, partitions: frozenset[str] | None = None
     ) -> Step:
         """A step that makes an asset, about the datasets of a configuration; of a run over partitions, about those alone."""
-        globs = config.datasets if isinstance(config, JudgingConfig) else ["*"]
-        datasets = DatasetFilter(tuple(globs), partitions, self.retention.settings.partition_by == BY_STORE)
+        globs = config.datasets if isinstance(config, JudgingConfig) else ("*",)
+        datasets = DatasetFilter(globs, partitions, self.retention.settings.partition_by == BY_STORE)
         try:
-            refuse_variables(context.run.run_config)
             given = config.given(partial(_made_at, context))
             as_of = self.retention.instant(given)
         except (Refused, BadInput) as fault:
