@@ -76,7 +76,7 @@ IMPORTS: Mapping[str, set[str]] = {
         "settings.places",
         "settings.yaml", "stores", "sweep",
     },
-    "definitions": {"dagster"},
+    "definitions": {"dagster", "environment", "pipeline"},
     "demo.lake": {"policy"},
     "demo": {"dagster", "demo.lake", "errors", "evaluation", "exchange", "ledger", "policy", "render", "report", "settings"},
     "cli": {"errors", "failures", "people", "settings.secrets"},
@@ -179,10 +179,10 @@ BUDGETS: Mapping[str, int] = {
     "render": 2_260,
     "dagster": 3_350,
     "demo": 780,
-    "retention_assets_tests": 60_330,
+    "retention_assets_tests": 60_410,
 }
 # Docstrings that begin with a word by which no sentence says what a thing is; and imports by tests of a module inside a folder.
-OPENINGS, ARROWS = 4, 554
+OPENINGS, ARROWS = 5, 553
 _OPENING = re.compile(r"(What|Which|Whether|Of|Those|As|So many|The same)\b")
 _FACES = re.compile(rf"{PACKAGE}(\.stores)?(\.\w+)?")
 

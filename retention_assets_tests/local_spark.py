@@ -37,13 +37,16 @@ class Session:
 
 @dataclass(frozen=True)
 class LocalSpark:
-    """In the place of the resource: `build_defs(settings, pyspark=LocalSpark())`."""
+    """In the place of what Dagster's resource makes."""
 
     spark_session: Session = field(default_factory=Session)
 
 
 def place_here(patch: pytest.MonkeyPatch) -> None:
+    import dagster as dg
+
     from retention_assets.dagster import build
     from retention_assets.dagster.build import resources
 
-    patch.setattr(build, "resources", partial(resources, pyspark=LocalSpark()))
+    spark = dg.ResourceDefinition.hardcoded_resource(LocalSpark())
+    patch.setattr(build, "resources", partial(resources, pyspark=spark))

@@ -1,21 +1,24 @@
 """Definitions from settings: assets, checks, jobs, sensors, schedules and the resources of their steps.
 
 Loading needs no Java and opens no store: the Spark session starts when a step first asks for it. Resources have no
-configuration, because Dagster's page shows it to everybody: settings hold passwords and the keys of object stores.
+configuration: Dagster shows it to everybody, and settings hold passwords and the keys of object stores; and a launch may
+change it, so that a run would name a ledger on which it does not work.
 """
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import dagster as dg
+from dagster_pyspark import LazyPySparkResource
 
 from retention_assets.dagster.automation import schedules, sensors
 from retention_assets.dagster.jobs import asset_jobs, chain, operation_jobs
-from retention_assets.dagster.naming import Names
+from retention_assets.dagster.naming import RESOURCES, Names
 from retention_assets.dagster.step import QuietSparkResource
 from retention_assets.dagster.stores import store_assets
 from retention_assets.environment import Environment
+from retention_assets.errors import BadInput, Problem
 from retention_assets.pipeline.spark import spark_conf
 from retention_assets.pipeline.warehouse import Warehouse
 from retention_assets.render.text import visible
@@ -24,10 +27,23 @@ from retention_assets.settings.places import mask_text
 from retention_assets.settings.sections import AutomationSettings
 
 
+class Overrides(TypedDict, total=False):
+    """What runs are given in the place of what the settings say: the thing itself, or a resource of Dagster's that makes it."""
+
+    retention: Environment | dg.ResourceDefinition
+    pyspark: dg.ConfigurableResource[Any] | dg.ResourceDefinition
+    warehouse: Warehouse | dg.ResourceDefinition
+
+
 def resources(
     settings: Settings, names: Names, retention: object = None, pyspark: object = None, warehouse: object = None
 ) -> dict[str, object]:
-    """Resources by their names; what is given stands in the place of what the settings say."""
+    """Resources by their names, with what is given in the place of what the settings say."""
+    given = ((retention, Environment), (pyspark, LazyPySparkResource), (warehouse, Warehouse))
+    for key, (value, expected) in zip(RESOURCES, given, strict=True):
+        if not isinstance(value, expected | dg.ResourceDefinition | dg.ConfigurableResource | None):
+            types = f"a value of type {expected.__name__}, or a resource of Dagster's that makes one"
+            raise BadInput(Problem("has a wrong type", key=key, value=f"'{type(value).__name__}'", expected=types))
 
     def environment(_: dg.InitResourceContext) -> Environment:
         return Environment(settings)
@@ -71,13 +87,12 @@ _A_RUN = timedelta(hours=1)
 def build_defs(
     settings: Settings | None = None,
     key_prefix: str | Sequence[str] = (),
-    **overrides: Any,
+    **overrides: Unpack[Overrides],
 ) -> dg.Definitions:
     """Make definitions from settings, fresh at each call.
 
     `key_prefix` stands before every name, instead of what the settings say: with it they merge into the definitions of another
     project, or twice into one. Definitions that have a prefix bring no executor, which would become everybody's.
-    `overrides` replace what runs are given: retention, pyspark, warehouse.
     """
     settings = settings or load_settings()
     defs = embedded_defs(settings, key_prefix, **overrides)
@@ -87,7 +102,7 @@ def build_defs(
     return dg.Definitions.merge(defs, dg.Definitions(executor=dg.in_process_executor))
 
 
-def embedded_defs(settings: Settings, key_prefix: str | Sequence[str] = (), **overrides: Any) -> dg.Definitions:
+def embedded_defs(settings: Settings, key_prefix: str | Sequence[str] = (), **overrides: Unpack[Overrides]) -> dg.Definitions:
     """Make definitions whose executor is for others to choose. Jobs run in one Python all the same."""
     names = Names.below(key_prefix or settings.dagster.key_prefix)
     stores = store_assets(settings, names)

@@ -1,6 +1,8 @@
 """Definitions: they load without Java, their surface and resources, and runs of assets from settings alone."""
 
 import json
+import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,10 +14,10 @@ import pytest
 from dagster._core.remote_representation.external_data import RepositorySnap
 
 from retention_assets.dagster.headless import plain_metadata
-from retention_assets.definitions import build_defs
+from retention_assets.definitions import Warehouse, build_defs
 from retention_assets.demo.environment import build_environment
 from retention_assets.demo.lake import AS_OF
-from retention_assets.pipeline.warehouse import Warehouse
+from retention_assets.errors import BadInput
 from retention_assets.policy import text_of
 from retention_assets.settings import Settings, load_settings, settings_of
 from retention_assets.settings.sections import DagsterSettings, SparkSettings
@@ -241,5 +243,50 @@ def test_each_can_be_replaced_by_whatever_does_its_work() -> None:
     elsewhere = Warehouse(root="s3://elsewhere")
     defs = build_defs(Settings(), warehouse=dg.ResourceDefinition.hardcoded_resource(elsewhere))
     assert resource(defs, "warehouse") is elsewhere
+    wrong: dict[str, Any] = {"warehose": elsewhere}
     with pytest.raises(TypeError, match="warehose"):
-        build_defs(Settings(), warehose=elsewhere)
+        build_defs(Settings(), **wrong)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "expected"),
+    [
+        ("retention", Settings(), "Environment"),
+        ("pyspark", "local[2]", "LazyPySparkResource"),
+        ("warehouse", "s3://b", "Warehouse"),
+    ],
+)
+def test_what_runs_could_not_use_is_refused_when_definitions_are_made(key: str, value: Any, expected: str) -> None:
+    wrong: dict[str, Any] = {key: value}
+    found = f"found '{type(value).__name__}'); expected a value of type {expected}, or a resource"
+    with pytest.raises(BadInput, match=f"^{key}: has a wrong type .{re.escape(found)} of Dagster's that makes one$"):
+        build_defs(Settings(), **wrong)
+
+
+@pytest.mark.long
+def test_no_secret_is_on_a_page_of_resources(tmp_path: Path) -> None:
+    """As a browser asks for them."""
+    (tmp_path / "retention.yaml").write_text(
+        "{ledger: 'postgresql://me:PA55WORD@host/ledger', warehouse: 's3://KEY:PA55WORD@bucket/x',"
+        " spark: {master: 'sc://host:15002/;token=PA55WORD', conf: {spark.hadoop.fs.s3a.secret.key: PA55WORD}}}"
+    )
+    where = 'repositorySelector: {repositoryName: "__repository__", repositoryLocationName: "retention_assets.definitions"}'
+    fields = "name description resourceType configFields {name description defaultValueAsJson} configuredValues {key value}"
+    query = f"{{allTopLevelResourceDetailsOrError({where}) {{... on ResourceDetailsList {{results {{{fields}}}}}}}}}"
+    command = [
+        "-c",
+        "from dagster_graphql.cli import main; main()",
+        "-m",
+        "retention_assets.definitions",
+        "-t",
+        query,
+        "-o",
+        "pages",
+    ]
+    environ = {**os.environ, "DAGSTER_HOME": str(tmp_path), "RETENTION_CONFIG": str(tmp_path / "retention.yaml")}
+    asked = subprocess.run([sys.executable, *command], cwd=tmp_path, env=environ, capture_output=True, text=True, check=True)
+    pages = (tmp_path / "pages").read_text()
+    found = json.loads(pages)["data"]["allTopLevelResourceDetailsOrError"]["results"]
+    assert [one["name"] for one in found] == ["pyspark", "retention", "warehouse"]
+    assert "postgresql://me:***@host/ledger" in found[1]["description"]
+    assert "PA55WORD" not in pages + asked.stdout + asked.stderr

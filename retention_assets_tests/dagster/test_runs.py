@@ -137,7 +137,8 @@ def instance(instance_on_disk: dg.DagsterInstance) -> dg.DagsterInstance:
 
 def cycle() -> dg.JobDefinition:
     """The job as a program finds it that executes a run anew."""
-    return build_defs(pyspark=LocalSpark()).resolve_job_def("delete_cycle")
+    spark = dg.ResourceDefinition.hardcoded_resource(LocalSpark())
+    return build_defs(pyspark=spark).resolve_job_def("delete_cycle")
 
 
 def executed(instance: dg.DagsterInstance, as_of: datetime, again: str | None = None) -> dg.JobExecutionResult:

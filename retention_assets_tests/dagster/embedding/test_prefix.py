@@ -8,7 +8,7 @@ import dagster as dg
 import pytest
 
 from retention_assets.dagster.headless import run_job
-from retention_assets.definitions import build_defs
+from retention_assets.definitions import Environment, Warehouse, build_defs
 from retention_assets.errors import BadInput
 from retention_assets.policy import text_of
 from retention_assets.settings import Settings
@@ -99,8 +99,34 @@ def test_what_is_given_replaces_what_the_settings_say() -> None:
 
 
 def test_a_resource_is_replaced_below_a_prefix_as_well() -> None:
-    defs = build_defs(Settings(), key_prefix="eu", warehouse="another one")
-    assert dict(defs.resources or {})["eu__warehouse"] == "another one"
+    elsewhere = Warehouse("s3://elsewhere")
+    defs = build_defs(Settings(), key_prefix="eu", warehouse=elsewhere)
+    assert dict(defs.resources or {})["eu__warehouse"] is elsewhere
+
+
+@dg.asset
+def open_marks(cold__eu__retention: dg.ResourceParam[Environment]) -> dg.MaterializeResult[Any]:
+    """An asset of a project that reads the ledger."""
+    with cold__eu__retention.ledger() as ledger:
+        return dg.MaterializeResult(metadata={"marks": len(ledger.marks.table())})
+
+
+def counting() -> dg.JobDefinition:
+    """The project's job as a program finds it that executes a step."""
+    job = dg.define_asset_job("counting", dg.AssetSelection.assets(open_marks))
+    return dg.Definitions.merge(dg.Definitions([open_marks], jobs=[job]), build_defs()).resolve_job_def("counting")
+
+
+@pytest.mark.parametrize("executor", ["in_process", "multiprocess"])
+def test_an_asset_of_the_project_is_given_the_environment_by_its_type(
+    executor: str, lake: Lake, instance_on_disk: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RETENTION_CONFIG", str(lake.settings_file))
+    lake.marks()
+    config: dict[str, Any] = {"execution": {"config": {executor: {}}}}
+    with dg.execute_job(dg.reconstructable(counting), instance_on_disk, config) as ran:
+        (made,) = ran.asset_materializations_for_node("open_marks")
+    assert made.metadata["marks"].value == 2
 
 
 # --- everything finds everything ---
