@@ -2,11 +2,11 @@
 
 import importlib.util
 import re
+import runpy
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pydantic import BaseModel
@@ -90,18 +90,10 @@ def test_every_job_that_is_named_is_there() -> None:
     assert names - jobs == set()
 
 
-def generator() -> Any:
-    spec = importlib.util.spec_from_file_location("generate_commands", DOCS / "generate_commands.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def test_the_page_of_commands_is_that_of_the_command_line() -> None:
     # To bring it up to date: make docs
-    assert (DOCS / "commands.md").read_text("utf-8") == generator().page()
+    page = runpy.run_path(str(DOCS / "generate_commands.py"))["page"]
+    assert (DOCS / "commands.md").read_text("utf-8") == page()
 
 
 def keys_of(model: type[BaseModel], above: str = "") -> Iterator[str]:
