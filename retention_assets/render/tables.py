@@ -297,7 +297,7 @@ def _rules_table(total: "ReportLine") -> Table:
         for name, versions in total.policies.items()
     ]
     title = "Policies" if rows else "No policy is about these datasets"
-    return table(title, ("policy", "versions", "period", "takes what is older than (UTC)"), rows, prose=True)
+    return table(title, ("policy", "versions", "period", "takes what is older than (UTC)"), rows)
 
 
 def _dataset_table(lines: "Sequence[ReportLine]", most: int) -> Table:
