@@ -28,7 +28,7 @@ from retention_assets.settings.sections import AutomationSettings
 
 
 class Overrides(TypedDict, total=False):
-    """What runs are given in the place of what the settings say: the thing itself, or a resource of Dagster's that makes it."""
+    """Replacements of what the settings say: the thing itself, or a resource of Dagster's that makes it."""
 
     retention: Environment | dg.ResourceDefinition
     pyspark: dg.ConfigurableResource[Any] | dg.ResourceDefinition

@@ -74,7 +74,7 @@ def _environment(folder: Path, console: Console, before: Mapping[str, int]) -> N
 def _mark(settings: Settings, console: Console) -> None:
     _title(console, 2, "Mark", AS_OF)
     console.print(
-        "The job `delete_cycle` runs in Dagster, on Spark: it reads every history, judges each transaction, and marks …\n"
+        "The job `delete_cycle` runs in Dagster on Spark. It reads each history, judges each transaction and marks …\n"
     )
     ran = _run(settings, AS_OF)
     columns = ("verdict", "policy", Count("transactions"), Size("bytes"))

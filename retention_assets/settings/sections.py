@@ -229,7 +229,6 @@ class DagsterSettings(SettingsPart):
     group: Annotated[str, _fitting(WORD, WORDS)] = "retention"
     owners: Annotated[tuple[Owner, ...], BeforeValidator(listed, str | list[str])] = ()
     tags: Annotated[Properties, AfterValidator(_tags)] = Field(default_factory=dict)
-    # The rest of the jobs is on the command line.
     jobs: Annotated[
         Literal["usual", "all"],
         Field(description="usual: jobs that an operator needs in a browser; all: one for each operation."),
