@@ -215,19 +215,6 @@ def test_validate_names_a_view_among_the_sources_of_references(run: Run, tmp_pat
     assert "mails" not in err
 
 
-def test_validate_without_a_path_reads_the_policies_of_the_settings_and_knows_their_stores(run: Run) -> None:
-    Path("retention.yaml").write_text(
-        "policies: rules\nstores: [{name: lake, kind: files, log: log, data: 'data/{dataset}/{transaction}'}]\n"
-    )
-    Path("rules").mkdir()
-    Path("rules/p.yaml").write_text(OLD)
-    assert run("validate")[0] == 0
-    Path("rules/p.yaml").write_text(OLD.replace("lake/*", "lak/*"))
-    code, _, err = run("validate")
-    assert code == 2
-    assert "Did you mean lake?" in err
-
-
 def test_validate_says_what_a_database_would_do_besides_and_which_store_cannot_be_asked(run: Run) -> None:
     Path("ods.db").touch()
     units = Units("sqlite:///ods.db")
