@@ -161,7 +161,7 @@ BUDGETS: Mapping[str, int] = {
     "(top)": 1_120,
     "settings": 1_620,
     "policy": 2_760,
-    "frames": 3_540,
+    "frames": 3_480,
     "exchange": 670,
     "sql": 2_420,
     "ledger": 6_460,
@@ -176,13 +176,13 @@ BUDGETS: Mapping[str, int] = {
     "sweep": 2_660,
     "pipeline": 2_510,
     "people": 4_890,
-    "render": 2_260,
-    "dagster": 3_350,
+    "render": 2_290,
+    "dagster": 3_370,
     "demo": 780,
-    "retention_assets_tests": 60_390,
+    "retention_assets_tests": 60_370,
 }
 # Docstrings that begin with a word by which no sentence says what a thing is; and imports by tests of a module inside a folder.
-OPENINGS, ARROWS = 4, 553
+OPENINGS, ARROWS = 4, 557
 _OPENING = re.compile(r"(What|Which|Whether|Of|Those|As|So many|The same)\b")
 _FACES = re.compile(rf"{PACKAGE}(\.stores)?(\.\w+)?")
 

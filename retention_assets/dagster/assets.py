@@ -46,7 +46,8 @@ from retention_assets.pipeline.part_frames import (
     add_up,
     write_already_marked,
 )
-from retention_assets.pipeline.read_logs import COLUMNS, LARGEST, read_stores
+from retention_assets.pipeline.read_logs import LARGEST, read_stores
+from retention_assets.pipeline.read_logs import SUMS as LOG_SUMS
 from retention_assets.pipeline.read_tokens import (
     evaluations_of,
     read_begun,
@@ -76,26 +77,28 @@ from retention_assets.render.dagster import (
     VERDICT_COLUMNS,
     VIEW_COLUMNS,
     branch_metadata,
-    grouped,
     log_metadata,
+    page,
     pending_metadata,
     policy_metadata,
     reason_metadata,
     scan_metadata,
+    scan_rows,
     totals_metadata,
     verdict_metadata,
 )
 from retention_assets.render.summaries import (
     branches_summary,
-    environment_summary,
+    dataset_numbers,
     example_of,
     judged_summary,
     log_summary,
     logs_summary,
+    marks_summary,
     policies_summary,
-    state_numbers,
     views_summary,
 )
+from retention_assets.render.text import kib
 from retention_assets.stores.logs import ChosenDatasets, choose_datasets
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.protocol import Store, StoreFailed, outside_times
@@ -178,7 +181,9 @@ def _pages_of_logs(run: Step, _: Ledger, __: Metadata) -> Iterator[DatasetPage]:
     sizes = {row["dataset"]: row["bytes"] for row in sums_by(plain, ["dataset"])}
     for name in shown:
         size = sizes.get(name, 0)
-        yield DatasetPage(name, log_summary(transactions[name], size), {"transactions": transactions[name], "bytes": size})
+        yield DatasetPage(
+            name, log_summary(transactions[name], size), {"transactions": transactions[name], "size (KiB)": kib(size)}
+        )
 
 
 @retention_asset(kinds={"pyspark", "parquet"}, pages=_pages_of_logs)
@@ -234,33 +239,29 @@ def _read(run: Step, ledger: Ledger, stores: list[Store], scans: "RunScans", els
         scans.clean()
     except Refused as fault:
         run.log.warning(f"No folder of a scan was removed. {fault}")
-    totals = ledger.states.totals(datasets["dataset"].to_pylist())
     refused = datasets.filter(pc.is_valid(datasets["fault"]))
     rows = int(pc.sum(datasets["transactions"].cast(SUMMED)).as_py() or 0)
-    shown = log_metadata(read_output(run.folder, COLUMNS), read_output(run.folder, LARGEST).to_pylist())
-    # This run's datasets as it read them, and the others as they were last judged.
-    state = {
-        "datasets": totals.datasets + len(datasets),
-        "refused": len(totals.refused) + len(refused),
-        "transactions": totals.transactions + rows,
-        "bytes": totals.bytes + shown["bytes"],
+    shown = log_metadata(read_output(run.folder, LOG_SUMS), read_output(run.folder, LARGEST).to_pylist())
+    unread = list(_unread(refused, chosen, unknown))
+    numbers = {"datasets": len(datasets), "refused": len(refused), "branches": shown["branches"], "tags": shown["tags"]}
+    scanned = scan_metadata(scans.shown)
+    data = {
+        "refused_datasets": unread,
+        **numbers,
+        "transactions": rows,
+        "stores_away": len(away),
+        "unknown_partitions": len(unknown),
+        **shown,
+        **scanned,
+        "parts": parts,
+        FOLDER: run.warehouse.below(run.folder),
     }
-    return grouped(
-        logs_summary(state, {**totals.refused, **faults_of(datasets)}, away),
-        state,
-        {
-            "refused_datasets": list(_unread(refused, chosen, unknown)),
-            "datasets": len(datasets),
-            "refused": len(refused),
-            "stores_away": len(away),
-            "unknown_partitions": len(unknown),
-            "dagster/row_count": rows,
-            **shown,
-            "parts": parts,
-            "dagster/column_schema": LOG_COLUMNS,
-            FOLDER: run.warehouse.below(run.folder),
-        },
-    ) | scan_metadata(scans.shown)
+    lists = {"not read": unread, "largest": shown["largest_datasets"], "scans": scan_rows(scanned)}
+    summary = logs_summary(data, faults_of(datasets), away, shown["largest_datasets"])
+    numbers |= {"size (KiB)": kib(shown["bytes"])} | {
+        f"scanned in {scan.store}": scan.totals["scanned"] for scan, _ in scans.shown
+    }
+    return page(summary, lists, numbers, data, {"dagster/row_count": rows, "dagster/column_schema": LOG_COLUMNS})
 
 
 def _unread(refused: pa.Table, chosen: list[ChosenDatasets], unknown: list[str]) -> Iterator[dict[str, str]]:
@@ -286,12 +287,10 @@ def retention_policies(run: Step, ledger: Ledger) -> Metadata:
     for warning in (*rulebook.unreadable.values(), *rulebook.drifted):
         run.log.warning(warning)
     counts = {outcome.value.lower(): sum(decision.outcome is outcome for decision in decisions) for outcome in LoadOutcome}
-    marks = sum(version.marks for version in orphaned)
-    return grouped(
-        policies_summary(len(in_force), counts, marks, [decision.warning for decision in decisions if decision.warning]),
-        {"in_force": len(in_force), "orphaned_marks": marks},
-        {"policies": policy_metadata(decisions, in_force), **counts},
-    )
+    marks, rows = sum(version.marks for version in orphaned), policy_metadata(decisions, in_force)
+    data = {"policies": rows, "in_force": len(in_force), "orphaned_marks": marks, **counts}
+    numbers = {"in force": len(in_force), "orphaned marks": marks, "changed by a person": counts["drifted"]}
+    return page(policies_summary(len(in_force), counts, marks, rows), {"policies": rows}, numbers, data)
 
 
 _COLUMNS = [name for name in LOG.names if name not in ("parent", "archived_at", "bytes", "files", "file_names", "attributes")]
@@ -308,7 +307,7 @@ def _pages_of_views(run: Step, ledger: Ledger, _: Metadata) -> Iterator[DatasetP
         branches.setdefault(row["dataset"], []).append(row)
     for name in shown:
         rows = branches.get(name, [])
-        numbers = {"branches": len(rows), "in_latest_views": sum(row["transactions"] for row in rows)}
+        numbers = {"branches": len(rows), "in latest views": sum(row["transactions"] for row in rows)}
         yield DatasetPage(name, branches_summary(rows), numbers)
 
 
@@ -321,21 +320,14 @@ def branch_views(run: Step, ledger: Ledger) -> Metadata:
     written = run_stage(run.spark, sources, run.folder, OF_VIEWS, Views(run.as_of), _COLUMNS)
     datasets = read_datasets(sources)
     ledger.publications.publish(run.publications(datasets["dataset"].to_pylist()), run.actor)
-    published = len(ledger.publications.datasets(run.asset))
     sums, ends = read_output(run.folder, SUMS), read_output(run.folder, ENDS)
-    numbers = {name: pc.sum(sums[name]).as_py() or 0 for name in sums.column_names}
-    return grouped(
-        views_summary(len(datasets), faults_of(datasets), len(ends), numbers),
-        {"datasets": published},
-        {
-            "dagster/row_count": written.rows[VIEWS],
-            **numbers,
-            "branches": branch_metadata(ends),
-            "as_of": run.as_of.isoformat(),
-            "dagster/column_schema": VIEW_COLUMNS,
-            FOLDER: run.warehouse.below(run.folder),
-        },
-    )
+    counts = {name: pc.sum(sums[name]).as_py() or 0 for name in sums.column_names}
+    branches = branch_metadata(ends)
+    data = {**counts, "branches": branches, "as_of": run.as_of.isoformat(), FOLDER: run.warehouse.below(run.folder)}
+    numbers = {"branches": len(ends), "in latest views": counts["in_latest_views"], "protected": counts["protected"]}
+    summary = views_summary(len(datasets) - len(faults_of(datasets)), len(ends), branches, counts)
+    rows = {"dagster/row_count": written.rows[VIEWS], "dagster/column_schema": VIEW_COLUMNS}
+    return page(summary, {"all branches": branches}, numbers, data, rows)
 
 
 _IN_WAREHOUSE = ("transaction_log", "branch_views", "candidate_marks")
@@ -361,8 +353,8 @@ def _pages_of_verdicts(run: Step, ledger: Ledger, _: Metadata) -> Iterator[Datas
         examples.setdefault(row["dataset"], []).append(row)
     for name, state in shown.items():
         if name not in faults:
-            summary = judged_summary(state, examples.get(name, ()), run.as_of, marked.get(name, ""))
-            yield DatasetPage(name, summary, state_numbers(state))
+            summary = judged_summary(state, examples.get(name, ()), marked.get(name, ""))
+            yield DatasetPage(name, summary, dataset_numbers(state))
 
 
 def _marked(mark: Mapping[str, Any], fates: Fates) -> str:
@@ -421,25 +413,30 @@ def candidate_marks(run: Step, ledger: Ledger) -> Metadata:
     raised = 0 if why else raise_visibility(ledger, newest, min(run.as_of, present), run.actor)
     left = add_up(part for _, part in read_parts(sources, run.folder, [REALMS])) if realms else {}
     close_purged_realms(ledger, run, rules.policies, datasets, left, read_begun(sources))
-    waiting = Fates.recorded(ledger, run.as_of).pending(ledger)
-    totals, last = ledger.states.totals(), ledger.states.last_sweep()
     removed = run.clean_warehouse(ledger, _IN_WAREHOUSE)
     for warning in idle_rules(rulebook.files, ledger):
         run.log.warning(warning)
     swept = sum(amount for amount, _ in marked.swept.values())
-    return grouped(
-        environment_summary(totals, waiting, last, run.as_of),
-        {**pending_metadata(waiting, run.as_of), **totals_metadata(totals)},
-        {
-            "newly_marked": marked.new,
-            "marked_before": marked.known - swept,
-            "swept_before": swept,
-            "visibility_raised": raised,
-            **verdict_metadata(sums, marked.swept),
-            **reason_metadata(read_output(run.folder, WHY)),
-            "as_of": run.as_of.isoformat(),
-            "dagster/column_schema": VERDICT_COLUMNS,
-            "folders_removed": removed,
-            FOLDER: run.warehouse.below(run.folder),
-        },
-    )
+    verdict_counts, reasons = verdict_metadata(sums, marked.swept), reason_metadata(read_output(run.folder, WHY))
+    data = {
+        **pending_metadata(Fates.recorded(ledger, run.as_of).pending(ledger), run.as_of),
+        **totals_metadata(ledger.states.totals()),
+        "newly_marked": marked.new,
+        "marked_before": marked.known - swept,
+        "swept_before": swept,
+        "visibility_raised": raised,
+        **verdict_counts,
+        **reasons,
+        "as_of": run.as_of.isoformat(),
+        "folders_removed": removed,
+        FOLDER: run.warehouse.below(run.folder),
+    }
+    rows = {"dagster/row_count": verdict_counts["dagster/row_count"], "dagster/column_schema": VERDICT_COLUMNS}
+    numbers = {
+        "newly marked": marked.new,
+        "spared": data["spare"],
+        "kept": data["keep"],
+        "to go (KiB)": kib(data["mark_bytes"]),
+    }
+    lists = {"by policy": data["by_policy"], **reasons}
+    return page(marks_summary(marked.new, marked.known - swept, data, data["by_policy"]), lists, numbers, data, rows)

@@ -21,7 +21,7 @@ from retention_assets.dagster.step import ACTOR_TAG, STARTING
 from retention_assets.environment import Environment
 from retention_assets.errors import BadInput
 from retention_assets.policy.durations import text_of
-from retention_assets.render.dagster import DATA, RUN, STATE
+from retention_assets.render.dagster import DATA
 from retention_assets.render.text import visible_note
 from retention_assets.settings.model import Settings
 from retention_assets.sweep.preconditions import TAG
@@ -29,8 +29,6 @@ from retention_assets.sweep.preconditions import TAG
 # Dagster's message for each step that follows a failed one
 _NOT_BEGUN = "Dependencies for step "
 _LEVELS = logging.getLevelNamesMapping()
-# groups of a page, in the order in which their names win
-_GROUPS = (DATA, RUN, STATE, "")
 
 
 @dataclass(frozen=True)
@@ -126,19 +124,15 @@ def _tell(entry: dg.EventLogEntry, least: int) -> None:
 
 
 def plain_metadata(metadata: Mapping[str, dg.MetadataValue]) -> dict[str, Any]:
-    """Strip the groups from names of metadata, and give tables as rows. Of a name in two groups the run's is stripped."""
+    """Return the data of a page with its texts and columns. Numbers to plot, and lists under names with spaces, repeat them."""
     plain: dict[str, Any] = {}
-    for name in sorted(metadata, key=lambda name: next(rank for rank, group in enumerate(_GROUPS) if name.startswith(group))):
-        value, bare = metadata[name], name
-        for group in _GROUPS:
-            bare = bare.removeprefix(group)
-        if bare in plain and f"{DATA}{bare}" in metadata:
-            continue
-        columns = value.schema.columns if isinstance(value, dg.TableSchemaMetadataValue) else None
-        plain[name if bare in plain else bare] = (
-            value.value if columns is None else {column.name: column.type for column in columns}
-        )
-    return plain
+    for name, value in metadata.items():
+        if isinstance(value, dg.TableSchemaMetadataValue):
+            plain[name] = {column.name: column.type for column in value.schema.columns}
+        elif name.startswith("dagster/") or not (" " in name or isinstance(value, dg.IntMetadataValue | dg.FloatMetadataValue)):
+            plain[name] = value.value
+    data = plain.pop(DATA, {})
+    return {**plain, **data}
 
 
 def _failures(result: dg.ExecuteInProcessResult, checked: Container[str | None]) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -26,6 +26,7 @@ from retention_assets.dagster.partitions import RetentionAsset
 from retention_assets.dagster.step import (
     AsOfConfig,
     JudgingConfig,
+    Resources,
     SweepConfig,
     actor_of,
     masking_faults,
@@ -33,7 +34,7 @@ from retention_assets.dagster.step import (
     sentences_of_faults,
     show_unseen,
 )
-from retention_assets.dagster.sweeping import purge_report, swept_transactions
+from retention_assets.dagster.sweeping import purge_report, state_events, swept_transactions
 from retention_assets.errors import BadInput, Refused
 from retention_assets.failures import failure_text
 from retention_assets.people.audit import audit_accept, audit_verify
@@ -123,6 +124,8 @@ def chain(
                         check for check in checks if check.key(step.key) in selected or (step.key in made and check.blocking)
                     ]
                     yield from check_events(replace(step, makes_nothing=not made), wanted, selected)
+                if made and names.key(purge_report.name) not in made:
+                    yield from _state_events(context.instance, resources_in(context.resources, names))
 
         return retention
 
@@ -219,8 +222,15 @@ def _op(names: Names, job: AssetJob, asset: RetentionAsset) -> dg.OpDefinition:
         with sentences_of_faults():
             yield from asset.make(step, dg.AssetMaterialization)
             yield from check_events(step, CHECKS.get(asset.name, ()))
+            if asset is job.assets[-1] is not purge_report:
+                yield from _state_events(context.instance, resources_in(context.resources, names))
 
     return op
+
+
+def _state_events(instance: dg.DagsterInstance, resources: Resources) -> list[dg.AssetMaterialization]:
+    with resources.retention.ledger() as ledger:
+        return list(state_events(instance, resources.names, resources.retention.within(ledger), ledger))
 
 
 # what an operator needs in a browser; the rest is on the command line
@@ -269,6 +279,9 @@ def _operation_job(operation: Operation[Any], names: Names) -> dg.JobDefinition:
                     file = inside(folder, f"{operation.name}.json")
                     write_text(json_text(result.data, indent=2), file)
                     metadata["file"] = Path(file)
+            if is_recorded:
+                for event in _state_events(context.instance, resources):
+                    context.log_event(event)
             context.add_output_metadata({name: _in_dagster(value) for name, value in metadata.items() if value is not None})
         except Exception as fault:
             sentence = failure_text(fault)

@@ -1,17 +1,9 @@
 """Names that Dagster keeps to itself, all in this module, so that a new release of it is looked at in one place."""
 
-import dagster as dg
-
 # Dagster's documentation imports them from there as well.
 from dagster._core.definitions.definitions_load_context import DefinitionsLoadContext, DefinitionsLoadType
-from dagster._core.events import AssetMaterializationPlannedData
 
 
 def is_first_load() -> bool:
     """False where a process of a run loads definitions that another process has loaded before."""
     return DefinitionsLoadContext.get().load_type is DefinitionsLoadType.INITIALIZATION
-
-
-def planned_materialization(job: str, asset: dg.AssetKey, step: str, partition: str) -> dg.DagsterEvent:
-    planned = AssetMaterializationPlannedData(asset, partition=partition)
-    return dg.DagsterEvent.build_asset_materialization_planned_event(job, step, planned)

@@ -23,6 +23,7 @@ from retention_assets.dagster.check_queries import (
 from retention_assets.dagster.checks import check_evaluation, gone_of, standing_result
 from retention_assets.dagster.naming import Names
 from retention_assets.dagster.step import Resources, resources_in
+from retention_assets.dagster.sweeping import state_events
 from retention_assets.datasets import by_store
 from retention_assets.evaluation.changes import Listing, list_datasets
 from retention_assets.render.dagster import MOST_SHOWN
@@ -108,7 +109,11 @@ def store_health(context: dg.SensorEvaluationContext, resources: Resources) -> d
             for asset, checks in CHECKS.items()
             for check in checks
         ]
-    events = list(_changes(context.instance, resources, states))
+        pages = state_events(context.instance, resources.names, resources.retention.within(ledger), ledger)
+        events: list[dg.AssetMaterialization | dg.AssetCheckEvaluation] = [
+            *pages,
+            *_changes(context.instance, resources, states),
+        ]
     sentences = [f"{row.dataset} has been away since {row.since:%Y-%m-%d %H:%M} UTC: {row.what}." for row in away]
     reason = visible(" ".join(sentences)) or f"Each of {len(resources.retention.settings.stores):,} stores answers."
     return dg.SensorResult(asset_events=events, skip_reason=reason)

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
@@ -13,16 +13,19 @@ import dagster as dg
 import pyarrow as pa
 
 from retention_assets.dagster.check_queries import check_result
+from retention_assets.dagster.naming import Names
 from retention_assets.dagster.partitions import DatasetPage, few, retention_asset
 from retention_assets.dagster.step import Metadata, Step
-from retention_assets.datasets import by_store, store_of
+from retention_assets.datasets import DatasetFilter, by_store, store_of
+from retention_assets.environment import Environment
 from retention_assets.errors import Refused
-from retention_assets.evaluation.fates import Fates
+from retention_assets.evaluation.fates import Fates, upcoming
 from retention_assets.evaluation.rules_in_force import Rulebook, load_rules
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.marking import PendingSweep
 from retention_assets.ledger.states import Waiting
 from retention_assets.outcomes import Outcome
+from retention_assets.people.history import last_seen
 from retention_assets.people.realms import reported_realms
 from retention_assets.pipeline.file_systems import inside
 from retention_assets.pipeline.head_file import place_faults
@@ -31,18 +34,29 @@ from retention_assets.pipeline.sweep_stage import SweepTask, SweepWatch, is_for_
 from retention_assets.render.dagster import (
     DATA,
     MOST_SHOWN,
-    grouped,
+    page,
     pending_metadata,
     plot_metadata,
     spared_metadata,
     strip_metadata,
+    totals_metadata,
+    upcoming_rows,
+    week_rows,
 )
 from retention_assets.render.html import page_of
 from retention_assets.render.markdown import plain
-from retention_assets.render.summaries import report_summary, sweep_summary, swept_summary, waiting_numbers
-from retention_assets.render.svg import plots_of
+from retention_assets.render.summaries import (
+    day_summary,
+    state_summary,
+    sweep_summary,
+    swept_summary,
+    waiting_numbers,
+    week_summary,
+)
+from retention_assets.render.svg import Plots, plots_of
 from retention_assets.render.terminal import console, status_text
-from retention_assets.report import day_report
+from retention_assets.render.text import kib
+from retention_assets.report import DayReport, day_report
 from retention_assets.stores.protocol import Store, StoreFailed, call_store
 from retention_assets.sweep.dataset_sweep import OnProgress, SweepResult
 from retention_assets.sweep.engine import Sweeper, stop_on_signals
@@ -102,6 +116,8 @@ def report_store_warnings(stores: Iterable[Store], log: dg.DagsterLogManager) ->
 
 
 _NUMBERS = ("deleted", "already_gone", "hidden", "failed", "spared", "expiring", "left", "bytes_freed", "bytes_hidden")
+# numbers that a page shows even if they are zero
+_PLOTTED = ("deleted", "spared", "failed")
 _OUTCOMES = [outcome.value.lower() for outcome in Outcome]
 _JUDGE_ANEW = (
     "When the cause is mended, judge it anew (`retention run --mark-only`, or materialize candidate_marks), then sweep."
@@ -143,9 +159,8 @@ def _refused(run: Step, ledger: Ledger, rulebook: Rulebook, due: Mapping[str, Pe
 
 
 def _pages_of_sweeps(run: Step, ledger: Ledger, metadata: Metadata) -> Iterator[DatasetPage]:
-    rows = {str(row["dataset"]): row for row in metadata["data/by_dataset"].value}
+    rows = {str(row["dataset"]): row for row in metadata[DATA].value["by_dataset"]}
     swept = few(run, [name for name, row in rows.items() if not row["refused"] and any(row[key] for key in _OUTCOMES)])
-    yield from (DatasetPage(name, "", refused=str(row["refused"])) for name, row in rows.items() if row["refused"])
     judged = run.datasets.select(ledger.publications.datasets(run.sibling("candidate_marks").to_user_string()))
     faults = ledger.states.faults(set(judged).difference(rows))
     idle = _not_shown_yet(run, [name for name in judged if name not in rows and name not in faults])
@@ -153,8 +168,11 @@ def _pages_of_sweeps(run: Step, ledger: Ledger, metadata: Metadata) -> Iterator[
     states = ledger.states.of(names, run.as_of, Fates.recorded(ledger, run.as_of).pending(ledger, names))
     yield from (DatasetPage(name, "", refused=fault) for name, fault in faults.items())
     for name in swept:
-        numbers = {key: rows[name][key] for key in _NUMBERS} | waiting_numbers(states[name].waiting)
+        row = rows[name]
+        numbers = {**{key: row[key] for key in ("deleted", "spared", "failed")}, "freed (KiB)": kib(row["bytes_freed"])}
         yield DatasetPage(name, swept_summary(states[name]), numbers)
+    not_swept = {name: str(row["refused"]) for name, row in rows.items() if row["refused"]}
+    yield from (DatasetPage(name, f"**Not swept**: {plain(why)}", idle=True) for name, why in not_swept.items())
     for name in idle:
         # A dataset with due marks that a stopped sweep did not reach has no page that says it was swept.
         if not states[name].waiting.due:
@@ -204,34 +222,38 @@ def swept_transactions(run: Step, ledger: Ledger) -> Metadata:
             watch = SweepWatch(ledger, rulebook, run.actor, stop, tell)
             swept = sweep_in_tasks(spark, _task(run, ledger, rulebook, confirmed), wanted, watch)
     results = [*refused.values(), *swept]
-    waiting, last = Fates.recorded(ledger, run.as_of).pending(ledger), ledger.states.last_sweep()
-    objections = {row.dataset: row.sentence for row in ledger.objections.standing()}
+    objections = {row.dataset for row in ledger.objections.standing()}
     spared = ledger.pending.spared([result.dataset for result in results if result.outcomes[Outcome.SPARED]], run.actor)
     for result in results:
         for message in (result.refused, result.skipped, *result.errors, *result.warnings):
             if message:
                 run.log.warning(f"{result.dataset}: {message}")
+    refusals = sum(result.refused is not None for result in results)
+    if run.datasets.keys is not None and results and refusals == len(results):
+        raise Refused(" ".join(sorted({str(result.refused) for result in results})))
     # Failures stand first: a table that is cut still shows them.
     shown = sorted(results, key=lambda result: result.refused is None and not result.errors)[:MOST_SHOWN]
-    numbers = {name: sum(_row(result)[name] for result in results) for name in _NUMBERS}
-    refusals = {result.dataset: result.refused for result in results if result.refused is not None}
-    skipped = sum(result.skipped is not None for result in results)
-    return grouped(
-        sweep_summary(len(results), numbers, refusals, skipped, objections, waiting, last, run.as_of),
-        {**pending_metadata(waiting, run.as_of), "objections": len(objections)},
-        {
-            "by_dataset": list(map(_row, shown)),
-            "spared_at_the_door": spared_metadata(spared),
-            "datasets": len(results),
-            "refused": len(refusals),
-            "skipped": skipped,
-            "stores_away": len({store_of(result.dataset) for result in results if result.store_failed}),
-            "stopped": stop.is_set(),
-            **numbers,
-            "as_of": run.as_of.isoformat(),
-            "ordered_by": run.actor,
-        },
-    )
+    rows, numbers = list(map(_row, shown)), {name: sum(_row(result)[name] for result in results) for name in _NUMBERS}
+    spared_rows = spared_metadata(spared)
+    data = {
+        **pending_metadata(Fates.recorded(ledger, run.as_of).pending(ledger), run.as_of),
+        "objections": len(objections),
+        "by_dataset": rows,
+        "spared_at_the_door": spared_rows,
+        "datasets": len(results),
+        "refused": refusals,
+        "skipped": (skipped := sum(result.skipped is not None for result in results)),
+        "stores_away": len({store_of(result.dataset) for result in results if result.store_failed}),
+        "stopped": stop.is_set(),
+        **numbers,
+        "as_of": run.as_of.isoformat(),
+        "ordered_by": run.actor,
+    }
+    summary = sweep_summary(rows, numbers, skipped, objections, run.actor, ledger.states.last_sweep())
+    plotted = {name.replace("_", " "): numbers[name] for name in _NUMBERS if name in _PLOTTED or numbers[name]}
+    sizes = {f"{name} (KiB)": kib(plotted.pop(f"bytes {name}", 0)) for name in ("freed", "hidden")}
+    lists = {"by dataset": rows, "spared, why": spared_rows}
+    return page(summary, lists, plotted | {name: size for name, size in sizes.items() if size or "freed" in name}, data)
 
 
 def _row(result: SweepResult) -> dict[str, Any]:
@@ -243,44 +265,94 @@ def _row(result: SweepResult) -> dict[str, Any]:
 
 # Time for which a page stays where Dagster shows it; the ledger can make it again (`retention report --html`).
 _KEPT = timedelta(days=30)
+_WEEK = 7
+# days whose due transactions are listed by name
+_DAYS_AHEAD = 8
 
 
 @retention_asset(kinds={"html"}, deps=["swept_transactions"], partitioned=False)
 def purge_report(run: Step, ledger: Ledger) -> Metadata:
-    """Reports what the day was to delete and what became of it: deleted, already gone, failed, spared, taken back, and bytes.
+    """The state of everything as it is now, what goes next, what was deleted in the last seven days, and the day's report.
 
     The numbers are the ledger's. A day on which nothing was due has its report as well: it says when somebody looked, and at
     what. The page is one file without links to elsewhere, to be kept or sent.
     """
     day = run.as_of.date()
     run.clean_warehouse(ledger, [run.key.path[-1]], _KEPT)
-    waiting = Fates.recorded(ledger, run.as_of).pending(ledger)
-    ledger.reports.note_look(run.as_of, run.actor, Waiting.of(waiting, run.as_of).due)
-    report = replace(day_report(ledger, day, prices=run.retention.settings.prices), realms=reported_realms(ledger))
-    plots = plots_of(ledger.pending, waiting, day, run.as_of)
+    due = Waiting.of(Fates.recorded(ledger, run.as_of).pending(ledger), run.as_of).due
+    ledger.reports.note_look(run.as_of, run.actor, due)
+    file = inside(run.folder, f"{day.isoformat()}.html")
+    # Only what a browser may open from a page is a link. Other files are shown by the path below the warehouse: a page is
+    # as wide as its longest word, and a whole path would hide the ends of all sentences.
+    link = dg.MetadataValue.url(file) if file.startswith(("http://", "https://")) else run.warehouse.below(file)
+    report, plots, metadata = state_page(run.retention, ledger, run.as_of, {"page": link})
+    write_text(page_of(report, (plots.freed, plots.ages)), file)
+    run.log.info(f"The page of the report: {file}")
+    return metadata
+
+
+def state_page(
+    retention: Environment, ledger: Ledger, as_of: datetime, entries: Mapping[str, Any]
+) -> tuple[DayReport, Plots, Metadata]:
+    """State of the ledger at an instant: report of the day, its plots, and the page of both."""
+    fates, day = Fates.recorded(ledger, as_of), as_of.astimezone(UTC).date()
+    waiting, totals, last = fates.pending(ledger), ledger.states.totals(), ledger.states.last_sweep()
+    report = replace(day_report(ledger, day, prices=retention.settings.prices), realms=reported_realms(ledger))
+    plots = plots_of(ledger.pending, waiting, day, as_of)
+    coming = upcoming_rows(upcoming(ledger, fates, as_of, _DAYS_AHEAD, DatasetFilter(), MOST_SHOWN))
+    week = week_rows(ledger.pending.freed(as_of - timedelta(days=_WEEK)))
+    failing = sorted({row.check for row in ledger.violations.standing()})
+    marked = Waiting.of(waiting, as_of)
     total = report.total
-    page = inside(run.folder, f"{day.isoformat()}.html")
-    write_text(page_of(report, (plots.freed, plots.ages)), page)
-    run.log.info(f"The page of the report: {page}")
     rows = [
         {"dataset": line.dataset, **line.counters, "finished": "yes" if line.finished_at else "no"}
         for line in report.lines[:MOST_SHOWN]
     ]
-    # All of it is about one day, so there are no groups: tools that read the report find its numbers under their own names.
-    return {
-        "summary": dg.MetadataValue.md(
-            "\n\n".join([report_summary(report), *(plain(realm.sentence) for realm in report.realms)])
-        ),
-        "freed": strip_metadata(plots.days),
-        "freed_by_day_and_policy": plot_metadata(plots.freed),
-        "marks_by_age": plot_metadata(plots.ages),
-        # Only what a browser may open from a page is a link. Other files are shown by the path below the warehouse: a page is
-        # as wide as its longest word, and a whole path would hide the ends of all sentences.
-        "page": dg.MetadataValue.url(page) if page.startswith(("http://", "https://")) else run.warehouse.below(page),
+    data = {
         "execution_date": day.isoformat(),
         "finished": total.finished_at is not None or not report.lines,
         "datasets": len(report.lines),
         "ordered_by": list(total.ordered_by),
         **total.counters,
-        f"{DATA}by_dataset": dg.MetadataValue.json(rows),
+        "by_dataset": rows,
+        "realms": [realm.sentence for realm in report.realms],
+        "next_to_go": coming,
+        "last_7_days": week,
+        "state": {**waiting_numbers(marked), **totals_metadata(totals), "failing_checks": failing},
     }
+    numbers = {
+        "marked": marked.marks,
+        "marked (KiB)": kib(marked.bytes),
+        "refused": len(totals.refused),
+        "failing checks": len(failing),
+        "datasets": totals.datasets,
+        "transactions": totals.transactions,
+        "size (KiB)": kib(totals.bytes),
+        "deleted": total.counters["deleted"],
+        "freed (KiB)": kib(total.counters["bytes_freed"]),
+    }
+    shown = {
+        "last 7 days": dg.MetadataValue.md(week_summary(week)),
+        "today": dg.MetadataValue.md("\n\n".join([day_summary(report), *(plain(realm.sentence) for realm in report.realms)])),
+        "freed": strip_metadata(plots.days),
+        "by policy": plot_metadata(plots.freed),
+        "by age": plot_metadata(plots.ages),
+        **entries,
+    }
+    lists = {"next to go": coming, "week in full": week, "day in full": rows}
+    return report, plots, page(state_summary(totals, waiting, last, failing, as_of), lists, numbers, data, shown)
+
+
+def state_events(
+    instance: dg.DagsterInstance, names: Names, retention: Environment, ledger: Ledger
+) -> Iterator[dg.AssetMaterialization]:
+    """Bring the page of `purge_report` up to date where something else than a report changed the ledger."""
+    key = names.key(purge_report.name)
+    records = instance.fetch_materializations(key, limit=1).records
+    last = records[0].asset_materialization if records else None
+    if last is None:
+        return
+    entries = {"page": last.metadata["page"]} if "page" in last.metadata else {}
+    *_, metadata = state_page(retention, ledger, last_seen(retention, ledger), entries)
+    if DATA not in last.metadata or last.metadata[DATA].value != metadata[DATA].value:
+        yield dg.AssetMaterialization(key, metadata=metadata)

@@ -5,7 +5,7 @@ Nothing here does I/O, reads a clock, or knows Dagster, the ledger or a store.
 
 from retention_assets.frames.log import DATASETS, INSTANT, LINES, LOG, TIMES, Log, selects_dataset
 from retention_assets.frames.soundness import sound_log
-from retention_assets.frames.statistics import LARGEST, column_statistics
+from retention_assets.frames.statistics import LARGEST
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks, columns_for, verdicts_and_reevaluation
 from retention_assets.frames.verdicts.decisions import CANDIDATE_MARKS, new_marks
 from retention_assets.frames.verdicts.reasons import Reason
@@ -17,7 +17,7 @@ from retention_assets.frames.views.latest_views import needed_marks, rows_in_vie
 
 __all__ = [
     "BRANCH_VIEWS", "CANDIDATE_MARKS", "DATASETS", "INSTANT", "LARGEST", "LINES", "LOG", "TIMES", "History",
-    "Log", "Reason", "branch_views", "branch_views_and_ends", "candidate_marks", "column_statistics", "columns_for",
+    "Log", "Reason", "branch_views", "branch_views_and_ends", "candidate_marks", "columns_for",
     "ended_refs", "evaluate", "needed_marks", "new_marks", "rows_in_views", "selects_dataset", "sound_log",
     "verdicts_and_reevaluation", "view_ends", "without_ended",
 ]  # fmt: skip

@@ -3,7 +3,7 @@
 They are computed while the rows are in memory, so that nobody reads a log again to say how large it is.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,75 +16,20 @@ from retention_assets.frames.verdicts.decisions import VERDICTS
 from retention_assets.frames.verdicts.reasons import Reason
 from retention_assets.policy.realms import PURGED_TYPES, is_within
 
-# distinct words named per column; more are only counted
-_WORDS = 12
 LARGEST = 20
 
-# One row per column and part. Ranges of instants are microseconds; `total` is the sum of numbers, or the entries of lists.
-_COLUMN_STATISTICS = pa.schema(
-    [
-        pa.field("column", pa.string()),
-        pa.field("rows", pa.int64()),
-        pa.field("nulls", pa.int64()),
-        pa.field("least", pa.int64()),
-        pa.field("most", pa.int64()),
-        pa.field("total", SUMMED),
-        pa.field("distinct", pa.int64()),
-        pa.field("words", pa.list_(pa.string())),
-    ]
-)
+_LOG_SUMS = pa.schema([pa.field("bytes", SUMMED), pa.field("branches", pa.int64()), pa.field("tags", pa.int64())])
 
 _LARGEST_DATASETS = pa.schema(
     [pa.field("dataset", pa.string()), pa.field("transactions", pa.int64()), pa.field("bytes", SUMMED)]
 )
 
-# numbers whose sum means something
-_SUMMED = ("bytes", "files")
 
-
-def column_statistics(log: pa.Table) -> pa.Table:
-    """Statistics of a part. An empty list counts as a null."""
-    return pa.Table.from_pylist([_of(name, join_chunks(log[name])) for name in log.column_names], _COLUMN_STATISTICS)
-
-
-def _of(name: str, values: pa.Array) -> dict[str, Any]:
-    row: dict[str, Any] = {"column": name, "rows": len(values), "nulls": values.null_count}
-    kind = values.type
-    if pa.types.is_dictionary(kind):
-        words = pc.unique(values).drop_null()
-        plain = words.dictionary.take(words.indices) if isinstance(words, pa.DictionaryArray) else words
-        row |= {"distinct": len(plain), "words": plain.slice(0, _WORDS).to_pylist()}
-    elif pa.types.is_list(kind):
-        lengths = pc.list_value_length(values)
-        entries = pc.sum(lengths).as_py() or 0
-        row |= {"nulls": len(values) - (pc.sum(pc.greater(lengths, 0)).as_py() or 0), "total": entries}
-    elif pa.types.is_timestamp(kind) or pa.types.is_integer(kind):
-        range_ = pc.min_max(values.view(pa.int64()) if pa.types.is_timestamp(kind) else values).as_py()
-        row |= {"least": range_["min"], "most": range_["max"]}
-        if name in _SUMMED:
-            row["total"] = pc.sum(values.cast(SUMMED)).as_py() or 0
-    return row
-
-
-def merge_statistics(statistics: pa.Table) -> Iterator[dict[str, Any]]:
-    """Merge the statistics of all parts into one row per column, in order of appearance. A dataset is in one part only."""
-    by_column: dict[str, list[dict[str, Any]]] = {}
-    for row in statistics.to_pylist():
-        by_column.setdefault(row["column"], []).append(row)
-    for name, rows in by_column.items():
-        there = {key: [row[key] for row in rows if row[key] is not None] for key in ("least", "most", "total", "distinct")}
-        words = sorted({word for row in rows for word in row["words"] or ()})
-        distinct = (sum(there["distinct"]) if name == "dataset" else len(words)) if there["distinct"] else None
-        yield {
-            "column": name,
-            "rows": sum(row["rows"] for row in rows),
-            "nulls": sum(row["nulls"] for row in rows),
-            "least": min(there["least"], default=None),
-            "most": max(there["most"], default=None),
-            "total": int(sum(there["total"])) if there["total"] else None,
-            "distinct": distinct,
-            "words": words[:_WORDS],
-        }
+def log_sums(log: pa.Table) -> pa.Table:
+    """Bytes, branches and tags of a part, in one row."""
+    lists = {name: pc.sum(pc.list_value_length(join_chunks(log[name]))).as_py() or 0 for name in ("heads", "tags")}
+    size = pc.sum(log["bytes"].cast(SUMMED)).as_py() or 0
+    return pa.Table.from_pylist([{"bytes": size, "branches": lists["heads"], "tags": lists["tags"]}], _LOG_SUMS)
 
 
 def largest_datasets(log: pa.Table) -> pa.Table:

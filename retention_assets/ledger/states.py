@@ -84,10 +84,11 @@ def _marks(groups: Iterable[PendingGroup]) -> int:
 
 @dataclass(frozen=True)
 class FreedGroup:
-    """Transactions and bytes that plans of one instant deleted for one policy."""
+    """Transactions and bytes that plans of one instant deleted for one policy, on somebody's order."""
 
     as_of: datetime
     policy: str
+    ordered_by: str
     transactions: int
     bytes: int
 
@@ -133,9 +134,9 @@ class PendingMarks(LedgerPart):
     def freed(self, since: datetime) -> list[FreedGroup]:
         gone = _deleted(since)
         amounts = (func.count().label("transactions"), ByteSum(gone.c.bytes).label("bytes"))
-        query = select(gone.c.as_of, MARKS.c.policy, *amounts).join(MARKS, MARKS.c.id == gone.c.mark)
-        query = query.group_by(gone.c.as_of, MARKS.c.policy).order_by(gone.c.as_of, MARKS.c.policy)
-        return [FreedGroup(row.as_of, row.policy, row.transactions, int(row.bytes)) for row in self.rows(query)]
+        alike = (gone.c.as_of, MARKS.c.policy, MARKS.c.changed_by)
+        query = select(*alike, *amounts).join(MARKS, MARKS.c.id == gone.c.mark).group_by(*alike).order_by(*alike)
+        return [FreedGroup(as_of, policy, by, amount, int(size)) for as_of, policy, by, amount, size in self.rows(query)]
 
     def deleted_young(self, begin: datetime, end: datetime, days: int) -> list[YoungDeletion]:
         """Transactions deleted by plans of an interval when younger than `days`. Without times a transaction counts as old."""

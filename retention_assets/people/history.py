@@ -84,7 +84,7 @@ class UpcomingRequest(Request):
 def show_upcoming(request: UpcomingRequest, environment: Environment) -> Result:
     """What goes next week? Whatever is marked and falls due in some days, by name and size, without what a hold keeps."""
     with environment.ledger_if_any() as ledger:
-        as_of = request.as_of or _present(environment, ledger)
+        as_of = request.as_of or last_seen(environment, ledger)
         foreseen = Upcoming(as_of, as_of, note=environment.no_ledger)
         if ledger is not None:
             fates, datasets = fates_of(environment, ledger, as_of), DatasetFilter(request.datasets)
@@ -221,7 +221,7 @@ def open_history(request: HistoryRequest, environment: Environment) -> Iterator[
     dataset, names = request.dataset, tuple(name.strip() for name in request.transactions)
     away: tuple[str, ...] = ()
     with environment.ledger_if_any() as ledger:
-        at = request.as_of or _present(environment, ledger)
+        at = request.as_of or last_seen(environment, ledger)
         try:
             log = read_dataset(environment, dataset, request.log) if request.log else read_if_any(environment, dataset)
         except UnsoundLog:
@@ -310,7 +310,7 @@ def _opened(
     only: str | None = None,
 ) -> Iterator[tuple[Log | None, Ledger | None, datetime]]:
     with environment.ledger_if_any() as ledger:
-        at = as_of or _present(environment, ledger)
+        at = as_of or last_seen(environment, ledger)
         if path:
             log: Log | None = read_dataset(environment, dataset, path)
         elif only is None:
@@ -325,8 +325,8 @@ def _opened(
         yield log, ledger, at
 
 
-def _present(environment: Environment, ledger: Ledger | None) -> datetime:
-    # where the clock is simulated, the newest day that was lived through
+def last_seen(environment: Environment, ledger: Ledger | None) -> datetime:
+    """Present, or where the clock is simulated the newest instant that was lived through."""
     if environment.settings.clock.simulated and ledger is not None:
         times = ledger.clock.times()
         seen = [at for at in (times.newest_seen_at, times.newest_mark_at) if at]

@@ -22,7 +22,7 @@ from retention_assets.people.output import ExitCode, confirm, is_on_terminal, pr
 from retention_assets.people.plan import PlanRequest, RetentionPlan, make_plan, show_plan
 from retention_assets.policy.durations import minute_in_utc
 from retention_assets.policy.sentences import count
-from retention_assets.render.summaries import day_of
+from retention_assets.render.summaries import date_of
 from retention_assets.render.terminal import Number, table
 from retention_assets.render.text import size_of
 from retention_assets.sweep.preconditions import write_confirmed
@@ -188,7 +188,7 @@ def _headline(ran: "JobResult", waiting: Waiting) -> str:
     elif waiting.next_due:
         first = "It is" if waiting.marks == 1 else "The first is"
         sentences.append(
-            f"{count(waiting.marks, 'mark waits', 'marks wait')}. {first} due {day_of(waiting.next_due, ran.as_of)}."
+            f"{count(waiting.marks, 'mark waits', 'marks wait')}. {first} due on {date_of(waiting.next_due.date())}."
         )
     return " ".join(sentences)
 

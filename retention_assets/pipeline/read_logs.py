@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from retention_assets.frames.log import DATASETS, LOG, Log
-from retention_assets.frames.statistics import column_statistics, largest_datasets
+from retention_assets.frames.statistics import largest_datasets, log_sums
 from retention_assets.pipeline.file_systems import place_of
 from retention_assets.pipeline.stage import SparkTasks, write_log, write_part
 from retention_assets.stores.logs import ChosenDatasets, read_share, shares_of
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # outputs with a summary of a log, written while its rows are in memory
-COLUMNS, LARGEST = "columns", "largest"
+SUMS, LARGEST = "sums", "largest"
 
 
 def read_stores(spark: "SparkSession", chosen: Sequence[ChosenDatasets], folder: str) -> int:
@@ -59,7 +59,7 @@ class _ReadShare:
 def write_read_log(log: Log, folder: str, share: int) -> int:
     """Write a share with its summary; return the number of its parts."""
     files, root = place_of(folder)
-    summary = {COLUMNS: column_statistics(log.transactions), LARGEST: largest_datasets(log.transactions)}
+    summary = {SUMS: log_sums(log.transactions), LARGEST: largest_datasets(log.transactions)}
     for name, table in summary.items():
         files.create_dir(f"{root}/{name}", recursive=True)
         write_part(table, f"{root}/{name}/part-{share:05d}.parquet", files)

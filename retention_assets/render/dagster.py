@@ -9,25 +9,24 @@ import dagster as dg
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from retention_assets.evaluation.fates import Upcoming
 from retention_assets.frames.log import LOG
-from retention_assets.frames.statistics import LARGEST, merge_reason_counts, merge_statistics
+from retention_assets.frames.statistics import LARGEST, merge_reason_counts
 from retention_assets.frames.verdicts.decisions import CANDIDATE_MARKS, VERDICTS
 from retention_assets.frames.verdicts.reasons import Reason
 from retention_assets.frames.views.branch_views import BRANCH_VIEWS
 from retention_assets.ledger.evaluations import SWEPT_BEFORE, SweptBefore, VerdictCount
-from retention_assets.ledger.states import PendingGroup, SparedGroup, Totals, Waiting
+from retention_assets.ledger.states import FreedGroup, PendingGroup, SparedGroup, Totals, Waiting
 from retention_assets.ledger.stores import ScanRecord
 from retention_assets.policy.book import BookDecision, LoadOutcome, Stored, item_of, sentence_of
-from retention_assets.policy.durations import from_micros, text_of
-from retention_assets.render.markdown import readable
-from retention_assets.render.summaries import waiting_numbers
+from retention_assets.policy.durations import minute_in_utc, text_of
+from retention_assets.render.markdown import table_of_rows
+from retention_assets.render.summaries import waiting_numbers, who_of
 from retention_assets.render.svg import FreedDays, Plot, data_uri, freed_words, strip
 from retention_assets.render.text import cell_size, visible_line
 
 # Longest table of a page: what matters stands first, and all of it is in the warehouse or the ledger.
 MOST_SHOWN = 1_000
-_EIGHTHS = " ▏▎▍▌▋▊▉"
-_BAR_WIDTH = 10
 # Rows that a person has to look at stand first, should the table be cut.
 _LOAD_OUTCOMES = (LoadOutcome.DRIFTED, LoadOutcome.ABSENT, LoadOutcome.WRITTEN, LoadOutcome.SKIPPED)
 
@@ -65,35 +64,31 @@ MEANINGS: Mapping[str, str] = {
 }
 
 
-# Groups of a page. Dagster keeps the order of the metadata and plots numbers by their whole names, so a name with its group is
-# one plot for ever. Names `dagster/…` are Dagster's own.
-STATE, RUN, DATA = "state/", "run/", "data/"
+# entry with all values of a step, for programs
+DATA = "data"
 # each scanned store has numbers of its own
 SCANS = "scans/"
 
 
-def grouped(summary: str, state: Mapping[str, Any], run: Mapping[str, Any]) -> dict[str, Any]:
-    """Order the metadata of a step: text about the state and about this run, then numbers for plots, then all tables as
-    data for programs.
+def page(
+    summary: str,
+    lists: Mapping[str, Rows],
+    numbers: Mapping[str, Any],
+    data: Mapping[str, Any],
+    entries: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Order the metadata of a step: a sentence with a short table, lists on a click, numbers for plots, data for programs.
 
-    A page is narrow, and as wide as its widest table: one that does not fit hides the end of every sentence. So rows are
-    a list that wraps, or a table of its own on a click.
+    A page is narrow, and as wide as its widest table. Dagster plots a number by its name, which has the unit.
     """
-    words: dict[str, Any] = {"summary": dg.MetadataValue.md(summary)}
-    numbers: dict[str, Any] = {}
-    data: dict[str, Any] = {}
-    for group, entries in ((STATE, state), (RUN, run)):
-        for name, value in entries.items():
-            whole = name if name.startswith("dagster/") else f"{group}{name}"
-            if isinstance(value, list):
-                data[f"{DATA}{name}"] = dg.MetadataValue.json(value)
-                if value:
-                    words[whole] = dg.MetadataValue.md(readable(value))
-            elif isinstance(value, dg.MarkdownMetadataValue | dg.PathMetadataValue | dg.UrlMetadataValue):
-                words[whole] = value
-            else:
-                numbers[whole] = value
-    return words | numbers | data
+    shown = {name: dg.MetadataValue.md(table_of_rows(rows)) for name, rows in lists.items() if rows}
+    return {
+        "summary": dg.MetadataValue.md(summary),
+        **shown,
+        **(entries or {}),
+        **numbers,
+        DATA: dg.MetadataValue.json(dict(data)),
+    }
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------
@@ -108,14 +103,6 @@ def table(
     meanings = meanings or {}
     schema = dg.TableSchema([dg.TableColumn(name, kind, description=meanings.get(name)) for name, kind in columns.items()])
     return dg.MetadataValue.table([dg.TableRecord({name: row[name] for name in columns}) for row in rows], schema)
-
-
-def bar(value: int, most: int) -> str:
-    """Bar as long as the value is large; a value above zero is always visible."""
-    if value <= 0 or most <= 0:
-        return ""
-    eighths = max(1, round(value * _BAR_WIDTH * 8 / most))
-    return "█" * (eighths // 8) + (_EIGHTHS[eighths % 8] if eighths % 8 else "")
 
 
 def column_schema(schema: pa.Schema) -> dg.TableSchema:
@@ -165,20 +152,19 @@ def _policy_sentence(stored: Stored | None) -> str:
     return sentence_of(item)
 
 
-def log_metadata(statistics: pa.Table, largest: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    columns = list(merge_statistics(statistics))
-    totals = {row["column"]: row["total"] or 0 for row in columns}
-    return {
-        "bytes": totals.get("bytes", 0),
-        "branches": totals.get("heads", 0),
-        "tags": totals.get("tags", 0),
-        "columns": list(map(_column_row, columns)),
-        "largest_datasets": _largest_datasets(largest),
-    }
+def log_metadata(sums: pa.Table, largest: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    totals = {name: int(pc.sum(sums[name]).as_py() or 0) for name in sums.column_names}
+    exact = [(int(row["bytes"]), row["transactions"], row["dataset"]) for row in largest]
+    shown = sorted(exact, key=lambda row: (-row[0], -row[1], row[2]))[:LARGEST]
+    rows = [
+        {"dataset": dataset, "transactions": transactions, "size": cell_size(size), "bytes": size}
+        for size, transactions, dataset in shown
+    ]
+    return {**totals, "largest_datasets": rows}
 
 
 def scan_metadata(scans: Sequence[tuple[ScanRecord, Sequence[Mapping[str, Any]]]]) -> dict[str, Any]:
-    """Numbers of scans, one plot each for ever: by store the sums of classes and references, and each source's counts."""
+    """Numbers of scans: by store the sums of classes and references, and each source's counts."""
     shown: dict[str, Any] = {}
     for scan, sources in scans:
         group = f"{SCANS}{visible_line(scan.store)}/"
@@ -192,34 +178,8 @@ def scan_metadata(scans: Sequence[tuple[ScanRecord, Sequence[Mapping[str, Any]]]
     return shown
 
 
-def _column_row(row: Mapping[str, Any]) -> dict[str, Any]:
-    name, total = row["column"], row["total"]
-    return {
-        "column": name,
-        "nulls": row["nulls"],
-        "least": _end_of_column(name, row["least"]),
-        "most": _end_of_column(name, row["most"]),
-        "distinct": row["distinct"],
-        "total": "" if total is None else cell_size(total) if name == "bytes" else f"{total:,}",
-        # A few of thousands of dataset names say nothing.
-        "words": "" if name == "dataset" else ", ".join(row["words"]),
-    }
-
-
-def _end_of_column(name: str, value: int | None) -> str:
-    if value is None:
-        return ""
-    return f"{from_micros(value):%Y-%m-%d %H:%M}" if pa.types.is_timestamp(LOG.field(name).type) else f"{value:,}"
-
-
-def _largest_datasets(largest: Iterable[Mapping[str, Any]]) -> Rows:
-    exact = [(int(row["bytes"]), row["transactions"], row["dataset"]) for row in largest]
-    shown = sorted(exact, key=lambda row: (-row[0], -row[1], row[2]))[:LARGEST]
-    most = shown[0][0] if shown else 0
-    return [
-        {"dataset": dataset, "transactions": transactions, "size": cell_size(count), "share": bar(count, most), "bytes": count}
-        for count, transactions, dataset in shown
-    ]
+def scan_rows(scanned: Mapping[str, Any]) -> Rows:
+    return [{"what": name.removeprefix(SCANS), "value": value} for name, value in scanned.items()]
 
 
 def branch_metadata(ends: pa.Table) -> Rows:
@@ -322,17 +282,44 @@ def pending_metadata(waiting: Sequence[PendingGroup], as_of: datetime) -> dict[s
 
 def _due_by_day(days: Mapping[str, Sequence[PendingGroup]]) -> Rows:
     bytes_of = {day: sum(group.bytes for group in groups) for day, groups in days.items()}
-    most = max(bytes_of.values(), default=0)
     return [
         {
             "due": day,
             "marks": sum(group.marks for group in groups),
             "size": cell_size(bytes_of[day]),
-            "share": bar(bytes_of[day], most),
             "policies": ", ".join(sorted({group.policy for group in groups})),
             "bytes": bytes_of[day],
         }
         for day, groups in list(days.items())[:MOST_SHOWN]
+    ]
+
+
+def upcoming_rows(upcoming: Upcoming) -> Rows:
+    """Transactions that go next, by name, in the order in which they fall due."""
+    return [
+        {
+            "due": minute_in_utc(row["due_at"]),
+            "dataset": row["dataset"],
+            "transaction": row["transaction"],
+            "size": cell_size(row["bytes"]),
+            "policy": row["policy"],
+        }
+        for row in upcoming.first
+    ]
+
+
+def week_rows(freed: Iterable[FreedGroup]) -> Rows:
+    """Deletions by day, policy and order, newest first."""
+    sums: dict[tuple[str, str, str], list[int]] = {}
+    for group in freed:
+        key = group.as_of.astimezone(UTC).date().isoformat(), group.policy, who_of(group.ordered_by)
+        total = sums.setdefault(key, [0, 0])
+        total[0] += group.transactions
+        total[1] += group.bytes
+    rows = sorted(sums.items(), key=lambda item: (item[0][0], item[1][0]), reverse=True)[:MOST_SHOWN]
+    return [
+        {"day": day, "policy": policy, "deleted": deleted, "size": cell_size(size), "bytes": size, "ordered_by": actor}
+        for (day, policy, actor), (deleted, size) in rows
     ]
 
 

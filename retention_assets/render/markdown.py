@@ -4,13 +4,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from retention_assets.render.text import sentence_case, size_of, visible_line
+from retention_assets.render.text import sentence_case, visible_line
 
 # Dagster hides longer Markdown behind a click.
 MOST_INLINE = 1_000
-# columns that name the subject of a row, and columns with a text about it
-_SUBJECTS = ("verdict", "due", "column", "policy", "outcome", "dataset", "branch", "transaction")
-_TEXTS = ("meaning", "sentence", "why", "fault", "refused", "errors", "policies", "words", "for_example")
+# most rows of a table beside a sentence
+MOST_ROWS = 8
 
 
 @dataclass(frozen=True)
@@ -57,40 +56,29 @@ def paragraph(parts: Iterable[str]) -> str:
     return "\n".join(f"- {sentence_case(part)}" for part in parts if part)
 
 
-def readable(rows: Sequence[Mapping[str, Any]]) -> str:
-    """List rows with the same columns, a line each, if that is short enough to be shown at once; else make a table with
-    every column, which is shown on a click.
-    """
-    lines = "\n".join(filter(None, map(_line, rows)))
-    if len(lines) < MOST_INLINE:
-        return lines
-    columns = [name.replace("_", " ") for name in rows[0]]
-    return markdown_table(columns, ([_cell(value) for value in row.values()] for row in rows))
+def cell(text: str, most: int = 20) -> str:
+    """Text for a narrow column: a word that can't be broken is cut, for it would hide the ends of all sentences."""
+    words = (word if len(word) <= most else f"{word[: most - 1]}…" for word in visible_line(text).split(" "))
+    return plain(" ".join(words))
 
 
-def _line(row: Mapping[str, Any]) -> str:
-    subject = " ".join(plain(str(row[name])) for name in _SUBJECTS if row.get(name))
-    amounts = [_amount(name, value) for name, value in row.items() if isinstance(value, int) and value]
-    # Records have no size, which is not 0 bytes.
-    size = str(row.get("size") or "") if row.get("bytes") else ""
-    numbers = ", ".join(filter(None, [*amounts, size]))
-    ends = f"{row['least']} to {row['most']}" if row.get("least") else ""
-    texts = "; ".join(plain(str(each)) for each in (ends, *(row.get(name) for name in _TEXTS)) if each)
-    if "column" in row and not (numbers or texts):
-        return ""
-    return ": ".join(filter(None, [f"- **{subject}**", numbers, texts]))
+def with_table(text: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Add a table of the first rows to a text, as many as Dagster shows without a click."""
+    shown, more = text, "more rows in the list below"
+    for most in range(min(len(rows), MOST_ROWS), -1, -1):
+        rest = f"… and {len(rows) - most:,} {more}." if len(rows) > most else ""
+        shown = "\n\n".join(filter(None, (text, markdown_table(columns, rows[:most]), rest)))
+        if len(shown) < MOST_INLINE:
+            break
+    return shown
 
 
-def _amount(name: str, value: int) -> str:
-    # Plural, except for a version; bytes also as a size in words.
-    if name == "bytes":
-        return ""
-    if name == "version":
-        return f"version {value}"
-    words = name.removeprefix("bytes_").replace("_", " ")
-    if name.startswith("bytes_"):
-        return f"{size_of(value)} {words}"
-    return f"{value:,} {words.removesuffix('s') if value == 1 else words}"
+def table_of_rows(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Table with every column but `bytes` where there is a size in words. Dagster shows it on a click."""
+    names = [name for name in rows[0] if name != "bytes" or "size" not in rows[0]]
+    table = markdown_table([name.replace("_", " ") for name in names], ([_cell(row[name]) for name in names] for row in rows))
+    # Dagster would show a short one at once, however wide it is.
+    return table.ljust(MOST_INLINE)
 
 
 def _cell(value: object) -> str:

@@ -1,6 +1,7 @@
 """Sentences about the ledger and runs, which stand before any number, and answers to people's questions, as Markdown."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
@@ -12,15 +13,28 @@ from retention_assets.ledger.histories import TransactionLife
 from retention_assets.ledger.reports import DayLook
 from retention_assets.ledger.states import DatasetState, LastSweep, PendingGroup, Totals, Waiting
 from retention_assets.policy.durations import minute_in_utc
-from retention_assets.policy.sentences import DELETED, SCHEDULED, count, first_of
-from retention_assets.render.markdown import MOST_INLINE, Answer, bullets, code, markdown_table, paragraph, plain, with_code
-from retention_assets.render.text import cell_size, money_of, sentence_case, size_of, until_of
+from retention_assets.policy.sentences import DELETED, SCHEDULED, count, first_of, short_actor
+from retention_assets.render.markdown import (
+    Answer,
+    bullets,
+    cell,
+    code,
+    markdown_table,
+    paragraph,
+    plain,
+    with_code,
+    with_table,
+)
+from retention_assets.render.text import cell_size, day_of_month, kib, money_of, sentence_case, size_of, until_of
 from retention_assets.report import DayReport, ReportMoney
 
+Rows = Sequence[Mapping[str, Any]]
 # most names in a sentence
 _NAMED = 3
-# Days until (or since) nearer dates are counted.
-_NEAR = 61
+# characters of a fault in a cell
+_MOST_WORDS = 200
+# a run behind the name of who ordered it
+_ITS_RUN = re.compile(r" \(run \w{8}\)|, run \w{8}(?=\))")
 _OUTCOMES = ("deleted", "already_gone", "hidden", "failed", "spared")
 # classes of a log in the words of a page
 _CLASSES = {"to go": "mark", "spared": "spare", "kept": "keep", "open": "open", "swept": SWEPT_BEFORE}
@@ -34,20 +48,18 @@ def named(names: Sequence[str]) -> str:
     return first_of(list(map(code, names)))
 
 
-def day_of(at: datetime, as_of: datetime) -> str:
-    """A day as people say it: today, tomorrow, on Sunday, on 3 July (in 9 days), on 3 July 2027."""
-    day, today = at.astimezone(UTC).date(), as_of.astimezone(UTC).date()
-    if (near := {-1: "yesterday", 0: "today", 1: "tomorrow"}.get((day - today).days)) is not None:
-        return near
-    days = (day - today).days
-    if 1 < days < 7:
-        return f"on {day:%A}"
-    near = f" (in {days} days)" if 0 < days < _NEAR else f" ({-days} days ago)" if -_NEAR < days < 0 else ""
-    return f"on {day.day} {day:%B}{'' if day.year == today.year else f' {day.year}'}{near}"
+def date_of(day: date) -> str:
+    """`3 July 2026`: a page is read on later days as well, so it says neither today nor tomorrow."""
+    return f"{day.day} {day:%B %Y}"
 
 
 def _outcomes(counters: Mapping[str, int]) -> str:
     return ", ".join(f"{counters[name]:,} {name.replace('_', ' ')}" for name in _OUTCOMES if counters.get(name))
+
+
+def _cell_outcomes(counters: Mapping[str, int]) -> str:
+    # broken between outcomes, not within one
+    return _outcomes(counters).replace(" ", "\u00a0").replace(",\u00a0", ", ") or "nothing"
 
 
 def _freed(counters: Mapping[str, int]) -> str:
@@ -59,17 +71,16 @@ def _sized(words: str, size: int) -> str:
     return f"{words} ({size_of(size)})" if size else words
 
 
-def _waiting_words(waiting: Waiting, as_of: datetime) -> str:
+def _waiting_words(waiting: Waiting) -> str:
     if not waiting.marks:
-        return "nothing is marked"
-    words = [_sized(f"**{waiting.marks:,} marked**", waiting.bytes)]
-    if waiting.due:
-        words.append(_sized(f"**{waiting.due:,} due now**", waiting.due_bytes))
+        return "**Nothing is marked.**"
+    are = "transaction is" if waiting.marks == 1 else "transactions are"
+    parts = [_sized(f"{waiting.due:,} due now", waiting.due_bytes)] if waiting.due else []
     if waiting.next_due:
-        amount = f"{waiting.next_marks:,}" if waiting.next_marks else "the next"
-        amount = "all" if 1 < waiting.marks == waiting.next_marks else amount
-        words.append(f"{amount} due {day_of(waiting.next_due, as_of)}")
-    return ", ".join([*words, *_kept_words(waiting)])
+        amount = "all" if 1 < waiting.marks == waiting.next_marks else f"{waiting.next_marks:,}"
+        parts.append(f"{amount} due on {date_of(waiting.next_due.astimezone(UTC).date())}")
+    parts += _kept_words(waiting)
+    return f"{_sized(f'**{waiting.marks:,} {are} marked**', waiting.bytes)}{': ' if parts else ''}{', '.join(parts)}."
 
 
 def _kept_words(waiting: Waiting) -> list[str]:
@@ -77,99 +88,142 @@ def _kept_words(waiting: Waiting) -> list[str]:
     return [words for words in (held, f"{waiting.spared:,} to be spared" if waiting.spared else "") if words]
 
 
-def _sweep_words(last: LastSweep | None, as_of: datetime) -> str:
+def _sweep_words(last: LastSweep | None) -> str:
     if last is None:
-        return "nothing was swept yet"
-    at = datetime(last.day.year, last.day.month, last.day.day, tzinfo=UTC)
-    return f"last sweep {day_of(at, as_of)}: {_outcomes(last.counters) or '0 deleted'}{_freed(last.counters)}"
+        return "Nothing has been swept yet."
+    return f"Last sweep on {date_of(last.day)}: {_outcomes(last.counters) or '0 deleted'}{_freed(last.counters)}."
 
 
 def _refused_words(refused: Mapping[str, str]) -> str:
     if not refused:
-        return "no dataset is refused"
+        return ""
     names = sorted(refused)
-    words = f"**{count(len(names), 'dataset')} refused**: {named(names)}"
-    return f"{words}. {plain(sentence_case(refused[names[0]]))}" if len(names) == 1 else words
+    if len(names) == 1:
+        return (
+            f"**1 dataset is refused**: {code(names[0])}. {plain(sentence_case(refused[names[0]][:_MOST_WORDS].rstrip('.')))}."
+        )
+    return f"**{len(names):,} datasets are refused**: {named(names)}."
+
+
+def _sentences(*parts: str) -> str:
+    return " ".join(filter(None, parts))
 
 
 # --- the environment, and each step -----------------------------------------------------------------------------------
 
 
-def environment_summary(totals: Totals, groups: Sequence[PendingGroup], last: LastSweep | None, as_of: datetime) -> str:
-    logs = _sized(f"{count(totals.datasets, 'dataset')} with {count(totals.transactions, 'transaction')}", totals.bytes)
-    waiting = _waiting_words(Waiting.of(groups, as_of), as_of)
-    return paragraph((waiting, _refused_words(totals.refused), _sweep_words(last, as_of), logs))
-
-
-def logs_summary(state: Mapping[str, int], refused: Mapping[str, str], away: Mapping[str, str]) -> str:
-    logs = f"**{count(state['datasets'], 'dataset')}** with {count(state['transactions'], 'transaction')}"
-    logs = _sized(logs, state["bytes"])
-    stores = [f"**The store {code(name)} is away**: {plain(fault)}" for name, fault in sorted(away.items())[:_NAMED]]
-    return paragraph((logs, _refused_words(refused), *(stores or ["every store answered"])))
-
-
-def views_summary(datasets: int, refused: Mapping[str, str], branches: int, numbers: Mapping[str, int]) -> str:
-    read = count(datasets - len(refused), "dataset")
-    views = f"{count(branches, 'branch', 'branches')} of {read} in this run" if branches else f"{read} in this run, no branch"
-    latest = count(numbers["in_latest_views"], "transaction")
-    held = f"{latest} in latest views, {numbers['protected']:,} protected by a branch or tag"
-    # Only of this run: elsewhere other datasets may be refused.
-    return paragraph((views, held if branches or numbers["protected"] else "", _refused_words(refused) if refused else ""))
-
-
-def policies_summary(in_force: int, counts: Mapping[str, int], orphaned: int, warnings: Sequence[str]) -> str:
-    amounts = (f"{amount:,} {_LOADED.get(outcome, outcome)}" for outcome, amount in counts.items() if amount)
-    loaded = ", ".join(amounts) or "no policy is in any file"
-    marks = f"{count(orphaned, 'open mark')} of policies that are in no file any more" if orphaned else ""
-    return paragraph(
+def state_summary(
+    totals: Totals, groups: Sequence[PendingGroup], last: LastSweep | None, failing: Sequence[str], as_of: datetime
+) -> str:
+    checks = f"**{count(len(failing), 'check')} {'fails' if len(failing) == 1 else 'fail'}**: {named(failing)}."
+    waiting = _waiting_words(Waiting.of(groups, as_of))
+    text = _sentences(waiting, _refused_words(totals.refused), checks if failing else "No check fails.", _sweep_words(last))
+    days: dict[date | None, list[PendingGroup]] = {}
+    for group in sorted((group for group in groups if group.goes), key=lambda group: group.due_at):
+        days.setdefault(None if group.is_due(as_of) else group.due_at.astimezone(UTC).date(), []).append(group)
+    rows = [
         (
-            f"**{count(in_force, 'policy', 'policies')} in force**; loading: {loaded}",
-            marks,
-            *map(plain, warnings[:_NAMED]),
+            date_of(day).replace(" ", "\u00a0") if day else "now",
+            f"{sum(group.marks for group in goes):,}",
+            cell_size(sum(group.bytes for group in goes)),
         )
+        for day, goes in days.items()
+    ]
+    return with_table(text, ("due", "transactions", "size"), rows)
+
+
+def logs_summary(numbers: Mapping[str, int], refused: Mapping[str, str], away: Mapping[str, str], largest: Rows) -> str:
+    """Datasets that a run read, with those that it could not read, or else the largest."""
+    size = _sized(count(numbers["transactions"], "transaction"), numbers["bytes"])
+    stores = f"**{count(len(away), 'store')} {'is' if len(away) == 1 else 'are'} away**." if away else "Every store answered."
+    read = f"**{count(numbers['datasets'], 'dataset')} {'was' if numbers['datasets'] == 1 else 'were'} read**: {size}."
+    amount = f"**{count(len(refused), 'dataset')} {'is' if len(refused) == 1 else 'are'} refused.**" if refused else ""
+    faults = [(f"store {name}", fault) for name, fault in sorted(away.items())] + sorted(refused.items())
+    text = _sentences(read, amount, stores)
+    if faults:
+        return with_table(text, ("refused", "why"), [(cell(name), cell(fault[:_MOST_WORDS])) for name, fault in faults])
+    rows = [(cell(row["dataset"]), f"{row['transactions']:,}", row["size"]) for row in largest]
+    return with_table(text, ("largest", "transactions", "size"), rows)
+
+
+def views_summary(datasets: int, number: int, branches: Rows, numbers: Mapping[str, int]) -> str:
+    latest = count(numbers["in_latest_views"], "transaction")
+    text = (
+        f"**{count(number, 'branch', 'branches')} of {count(datasets, 'dataset')}**: {latest} in latest views,"
+        f" {numbers['protected']:,} protected by a branch or tag."
     )
+    rows = [(cell(row["dataset"]), cell(row["branch"]), f"{row['transactions']:,}") for row in branches]
+    return with_table(text, ("dataset", "branch", "latest view"), rows)
+
+
+def policies_summary(in_force: int, counts: Mapping[str, int], orphaned: int, rows: Rows) -> str:
+    amounts = ", ".join(f"{amount:,} {_LOADED.get(outcome, outcome)}" for outcome, amount in counts.items() if amount)
+    marks = f"{count(orphaned, 'open mark')} of policies that are in no file any more." if orphaned else ""
+    are = "policy is" if in_force == 1 else "policies are"
+    text = _sentences(f"**{in_force:,} {are} in force.**", f"In the files: {amounts or 'none'}.", marks)
+    cells = [(cell(row["policy"]), _LOADED.get(row["outcome"]) or row["outcome"], cell(row["reason"])) for row in rows]
+    return with_table(text, ("policy", "file", "remark"), cells)
+
+
+def marks_summary(new: int, known: int, numbers: Mapping[str, int], rows: Rows) -> str:
+    are = "transaction is" if new == 1 else "transactions are"
+    before = f"{known:,} {'was' if known == 1 else 'were'} marked before." if known else ""
+    text = _sentences(f"**{new:,} {are} newly marked.**", before, f"{numbers['spare']:,} are spared, {numbers['keep']:,} kept.")
+    cells = [(row["verdict"], cell(row["policy"]), f"{row['transactions']:,}") for row in rows]
+    return with_table(text, ("verdict", "policy", "transactions"), cells)
 
 
 def sweep_summary(
-    datasets: int,
+    results: Rows,
     numbers: Mapping[str, int],
-    refused: Mapping[str, str],
     skipped: int,
-    objections: Mapping[str, str],
-    groups: Sequence[PendingGroup],
+    objections: Collection[str],
+    ordered_by: str,
     last: LastSweep | None,
-    as_of: datetime,
 ) -> str:
     did = _outcomes(numbers)
-    words = f"this sweep: {did}{_freed(numbers)}, on {count(datasets, 'dataset')}" if did else _sweep_words(last, as_of)
-    quiet = "" if did else "nothing was due for this sweep" if not datasets else "this sweep changed nothing"
-    held = [name for name in sorted(objections) if name not in refused]
-    checks = f"{count(len(held), 'dataset')} not swept while a check objects: {named(held)}" if held else ""
-    elsewhere = f"{count(skipped, 'dataset')} left to another sweep that is at work" if skipped else ""
-    refusals = _refused_words(refused) if refused else ""
-    return paragraph((_waiting_words(Waiting.of(groups, as_of), as_of), quiet, words, refusals, elsewhere, checks))
+    refused = [row["dataset"] for row in results if row["refused"]]
+    held = sorted(set(objections).difference(refused))
+    quiet = "**This sweep changed nothing.**" if results else "**Nothing was due for this sweep.**"
+    text = _sentences(
+        f"**{sentence_case(did)}{_freed(numbers)}** in {count(len(results), 'dataset')}." if did else quiet,
+        f"Ordered by {plain(who_of(ordered_by))}." if did else _sweep_words(last),
+        f"**{count(len(refused), 'dataset')} not swept**: {named(refused)}." if refused else "",
+        f"{count(skipped, 'dataset')} left to another sweep that is at work." if skipped else "",
+        f"{count(len(held), 'dataset')} not swept while a check objects: {named(held)}." if held else "",
+    )
+    rows = [
+        (cell(row["dataset"]), _cell_outcomes(row), cell_size(row["bytes_freed"]))
+        for row in sorted(results, key=lambda row: (-row["failed"], -row["deleted"]))
+    ]
+    return with_table(text, ("dataset", "done", "freed"), rows)
 
 
-def report_summary(report: DayReport) -> str:
-    """The day's report, as short as a page shows without a click."""
-    total = report.total
+def day_summary(report: DayReport) -> str:
+    total, looks = report.total, " ".join(plain(short_actor(words)) for words in looks_words(report))
     if not report.lines:
-        return "\n\n".join([f"**{report.when}: nothing was due.**", *looks_words(report)])
+        return f"**{report.when}: nothing was due.** {looks}"
     done = total.counters
     state = "finished" if total.finished_at else f"{report.unfinished:,} of {count(len(report.lines), 'dataset')} not finished"
     amount = f"{done['deleted']:,} of {done['to_delete']:,} deleted"
-    lines = [f"**{report.when}: {amount}, {size_of(done['bytes_freed'])} freed, {state}.**", ""]
-    rows = sorted(report.lines, key=lambda line: (-line.counters["failed"], -line.counters["to_delete"], line.dataset))
-    for number, line in enumerate(rows):
-        otherwise = [f"{line.counters[name]:,} {name}" for name in ("spared", "failed") if line.counters[name]]
-        amount = f"{line.counters['deleted']:,} of {line.counters['to_delete']:,} deleted"
-        freed = [f"{size_of(line.counters['bytes_freed'])} freed"] if line.counters["bytes_freed"] else []
-        row = f"- {plain(line.dataset)}: {', '.join([amount, *otherwise, *freed])}"
-        if len("\n".join([*lines, row])) > MOST_INLINE - 300:
-            lines.append(f"- … and {len(rows) - number:,} more, in the page of the report")
-            break
-        lines.append(row)
-    return "\n".join([*lines, "", *map(plain, looks_words(report))])
+    text = f"**{report.when}: {amount}, {size_of(done['bytes_freed'])} freed, {state}.** {looks}"
+    lines = sorted(report.lines, key=lambda line: (-line.counters["failed"], -line.counters["to_delete"], line.dataset))
+    rows = [(cell(line.dataset), _cell_outcomes(line.counters), cell_size(line.counters["bytes_freed"])) for line in lines]
+    return with_table(text, ("dataset", "done", "freed"), rows)
+
+
+def week_summary(days: Rows) -> str:
+    total, size = sum(row["deleted"] for row in days), sum(row["bytes"] for row in days)
+    are = "transaction was" if total == 1 else "transactions were"
+    by = f", ordered by {plain(first_of(sorted({row['ordered_by'] for row in days})))}" if days else ""
+    text = f"**{total:,} {are} deleted in 7 days**{f', {size_of(size)} freed' if size else ''}{by}."
+    rows = [(day_of_month(date.fromisoformat(row["day"])), cell(row["policy"]), f"{row['deleted']:,}") for row in days]
+    return with_table(text, ("day", "policy", "deleted"), [(day.replace(" ", "\u00a0"), *rest) for day, *rest in rows])
+
+
+def who_of(actor: str) -> str:
+    """Name without its run; the run where nobody gave a name."""
+    return _ITS_RUN.sub("", short_actor(actor))
 
 
 # --- one dataset ------------------------------------------------------------------------------------------------------
@@ -190,7 +244,7 @@ def branches_summary(branches: Sequence[Mapping[str, Any]]) -> str:
     return paragraph((*words, more))
 
 
-def judged_summary(state: DatasetState, examples: Iterable[Mapping[str, Any]], as_of: datetime, marked: str = "") -> str:
+def judged_summary(state: DatasetState, examples: Iterable[Mapping[str, Any]], marked: str = "") -> str:
     """Verdicts on a dataset, with an example of what is `marked`, else of what is spared and kept."""
     amounts = (f"{amount:,} {word}" for word, verdict in _CLASSES.items() if (amount := state.transactions(verdict)))
     log = f"{_sized(count(state.transactions(), 'transaction'), state.bytes())}: {', '.join(amounts)}" if state.counts else ""
@@ -200,8 +254,8 @@ def judged_summary(state: DatasetState, examples: Iterable[Mapping[str, Any]], a
             first.setdefault(row["verdict"], row)
     words = (("spare", "It is spared."), ("keep", "It is kept."))
     shown = [marked, *(example_of(first[verdict], word) for verdict, word in words if verdict in first)]
-    sweep = _sweep_words(state.last_sweep, as_of)
-    return paragraph((_waiting_words(state.waiting, as_of), log, *list(filter(None, shown))[:2], *_objections(state), sweep))
+    sweep = _sweep_words(state.last_sweep)
+    return paragraph((_waiting_words(state.waiting), log, *list(filter(None, shown))[:2], *_objections(state), sweep))
 
 
 def example_of(row: Mapping[str, Any], words: str) -> str:
@@ -209,14 +263,8 @@ def example_of(row: Mapping[str, Any], words: str) -> str:
 
 
 def swept_summary(state: DatasetState) -> str:
-    """Deletions of a dataset so far, and what is next. The text stays the same until something changes."""
-    next_due = state.waiting.next_due
-    due = f"{state.waiting.due:,} due now" if state.waiting.due else "nothing is due"
-    then = f", the next of {count(state.waiting.marks, 'mark')} on {next_due.astimezone(UTC):%Y-%m-%d}" if next_due else ""
-    kept = "".join(f", {words}" for words in _kept_words(state.waiting))
-    last = state.last_sweep
-    swept = f"last sweep on {last.day}: {_outcomes(last.counters)}" if last else "nothing was swept yet"
-    return paragraph((f"{due}{then}{kept}", swept, *_objections(state)))
+    """Deletions of a dataset so far. The text stays the same until something changes."""
+    return paragraph((_sweep_words(state.last_sweep), *_objections(state)))
 
 
 def waiting_numbers(waiting: Waiting) -> dict[str, Any]:
@@ -224,9 +272,11 @@ def waiting_numbers(waiting: Waiting) -> dict[str, Any]:
     return {**numbers, "held": waiting.held, "to_be_spared": waiting.spared}
 
 
-def state_numbers(state: DatasetState) -> dict[str, Any]:
+def dataset_numbers(state: DatasetState) -> dict[str, Any]:
     classes = {word: state.transactions(verdict) for word, verdict in _CLASSES.items() if verdict != "mark"}
-    return {**waiting_numbers(state.waiting), "transactions": state.transactions(), "bytes": state.bytes(), **classes}
+    waiting = {"marked": state.waiting.marks, "marked (KiB)": kib(state.waiting.bytes), "due": state.waiting.due}
+    kept = {"held": state.waiting.held, "to be spared": state.waiting.spared}
+    return {**waiting, **kept, "transactions": state.transactions(), "size (KiB)": kib(state.bytes()), **classes}
 
 
 def _objections(state: DatasetState) -> Iterable[str]:

@@ -25,6 +25,11 @@ def size_of(count: int | None) -> str:
     return f"{count / 1024**power:.1f} {_UNITS[power - 1]}"
 
 
+def kib(count: int) -> float:
+    """Bytes as a number to plot, whose name has the unit."""
+    return round(count / 1024, 1)
+
+
 def cell_size(count: int | None) -> str:
     """`size_of` for a table in Markdown, whose cells are broken at spaces."""
     return size_of(count).replace(" ", "\u00a0")

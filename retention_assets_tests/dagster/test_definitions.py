@@ -101,7 +101,7 @@ def metadata(instance: dg.DagsterInstance, asset: str) -> dict[str, Any]:
 
 
 # A number that only what is about a whole run has.
-RUN_ROWS = {"transaction_log": "run/datasets", "branch_views": "dagster/row_count", "candidate_marks": "run/newly_marked"}
+RUN_ROWS = {"transaction_log": "datasets", "branch_views": "dagster/row_count", "candidate_marks": "newly marked"}
 SOME = "main: S1:SNAPSHOT@90d=10 - S2:SNAPSHOT@80d=10 - S3:SNAPSHOT@1d=10"
 ASSETS = ("transaction_log", "branch_views", "candidate_marks", "swept_transactions")
 
@@ -189,7 +189,7 @@ def test_partitions_may_be_stores(tmp_path: Path, instance: dg.DagsterInstance) 
     assert materialize(lake.settings, instance, ASSETS[:3], MARKED, partition_key="lake").success
     events = instance.fetch_materializations(dg.AssetKey("candidate_marks"), limit=2).records
     pages = [one.asset_materialization.metadata for one in events if one.asset_materialization and one.partition_key]
-    assert [page["summary"].value for page in pages] == ["- 2 datasets of lake worked on"]
+    assert [page["summary"].value for page in pages] == ["`lake`\n\n- 2 datasets of lake worked on"]
     assert marked(lake) == {"lake/a", "lake/b"}
 
 

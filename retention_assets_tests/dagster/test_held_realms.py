@@ -84,7 +84,7 @@ def test_the_report_names_the_hold_that_keeps_a_realm_of_any_kind_of_store(blobs
     told = json.loads(reported(blobs, "--format", "json", "--html", str(page)))
     assert told["realms"] == said
     for realm in REALMS:
-        assert HELD.format(realm) in second.said["purge_report"]["summary"]
+        assert HELD.format(realm) in second.said["purge_report"]["realms"]
         assert f"<bdi>{realm}</bdi></th><td>PURGING</td><td>held by court: 1 transaction</td>" in page.read_text()
     rows = [line.split() for line in reported(blobs).splitlines() if "held by court: 1 transaction" in line]
     assert [row[0] for row in rows] == list(REALMS)

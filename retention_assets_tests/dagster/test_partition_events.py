@@ -1,4 +1,4 @@
-"""What Dagster knows of single datasets: pages that answer, refused ones that stay failed until they are sound, one event for each
+"""What Dagster knows of single datasets: pages that answer, refused ones that say so, one event for each
 change. Against a real instance.
 
 Belongs here: events of partitions, from jobs over lists and from runs over partitions. What a page says in which words is
@@ -32,7 +32,7 @@ YOUNG = "main: S1:SNAPSHOT@3d=10"
 PARTS = dg.DynamicPartitionsDefinition(name="datasets")
 READING = ("transaction_log", "branch_views", "candidate_marks")
 NAMES = ["lake/a", "lake/quiet", "lake/sick"]
-FAILED, GREEN = AssetPartitionStatus.FAILED, AssetPartitionStatus.MATERIALIZED
+GREEN = AssetPartitionStatus.MATERIALIZED
 
 
 @pytest.fixture
@@ -77,38 +77,31 @@ def events(instance: dg.DagsterInstance, asset: str, name: str) -> int:
     return len(instance.fetch_materializations(where, limit=1000).records)
 
 
-def refusals(instance: dg.DagsterInstance) -> list[dg.DagsterRun]:
-    return list(instance.get_runs(dg.RunsFilter(job_name="refused_datasets")))
-
-
 @pytest.mark.usefixtures("local_spark")
-def test_a_refused_dataset_is_failed_at_every_tick_and_green_once_it_is_sound(lake: Lake, instance: dg.DagsterInstance) -> None:
+def test_a_refused_dataset_says_so_once_and_fails_no_run_and_no_partition(lake: Lake, instance: dg.DagsterInstance) -> None:
     heal(lake)
     run_job(lake.settings, "evaluate", MARKED, log_level="critical")
-    assert [status(instance, asset, "lake/sick") for asset in READING] == [GREEN] * 3
     sicken(lake)
     for tick in range(3):
         # Others are judged in between, and this one now and then.
         about = NAMES if tick % 2 == 0 else ["lake/a"]
         run_job(lake.settings, "evaluate", MARKED + timedelta(minutes=tick + 1), about, "critical")
-        assert [status(instance, asset, "lake/sick") for asset in READING] == [FAILED] * 3
-        assert status(instance, "candidate_marks", "lake/a") is GREEN
-    (run,) = refusals(instance)
-    assert run.status is dg.DagsterRunStatus.FAILURE
-    assert [events(instance, asset, "lake/sick") for asset in READING] == [1, 1, 1]
-    where = dg.AssetRecordsFilter(dg.AssetKey("candidate_marks"), asset_partitions=["lake/sick"])
-    (observed,) = instance.fetch_observations(where, limit=10).records
-    assert observed.asset_observation
-    assert "nowhere" in str(observed.asset_observation.metadata["refused"].value)
-    said = instance.all_logs(run.run_id, of_type=dg.DagsterEventType.RUN_FAILURE)
-    assert "lake/sick was refused: " in str(said[0].message)
+        assert [status(instance, asset, "lake/sick") for asset in READING] == [GREEN] * 3
+    assert [events(instance, asset, "lake/sick") for asset in READING] == [2, 2, 2]
+    for asset in READING:
+        assert page(instance, asset, "lake/sick")["summary"].startswith(
+            "`lake/sick`\n\n**Refused**: Head on an unknown transaction: main"
+        )
+    assert not instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.FAILURE]))
+    check = instance.get_latest_asset_check_evaluation_record(dg.AssetCheckKey(dg.AssetKey("transaction_log"), "log_is_sound"))
+    assert check
+    assert isinstance(check.evaluation, dg.AssetCheckEvaluation)
+    table = check.evaluation.metadata["offending_datasets"]
+    assert isinstance(table, dg.TableMetadataValue)
+    assert (check.evaluation.passed, [row.data["dataset"] for row in table.records]) == (False, ["lake/sick"])
     heal(lake)
     run_job(lake.settings, "evaluate", MARKED + timedelta(hours=1), log_level="critical")
-    assert [status(instance, asset, "lake/sick") for asset in READING] == [GREEN] * 3
-    sicken(lake)
-    run_job(lake.settings, "evaluate", MARKED + timedelta(hours=2), log_level="critical")
-    assert [status(instance, asset, "lake/sick") for asset in READING] == [FAILED] * 3
-    assert len(refusals(instance)) == 2
+    assert "Refused" not in page(instance, "candidate_marks", "lake/sick")["summary"]
 
 
 def launch(
@@ -124,28 +117,29 @@ def launch(
 def test_runs_over_partitions_have_the_same_pages(lake: Lake, instance: dg.DagsterInstance) -> None:
     assert launch(lake, instance, "lake/a", "lake/sick")
     for asset in READING:
-        assert [status(instance, asset, name) for name in NAMES] == [GREEN, GREEN, FAILED]
+        assert [status(instance, asset, name) for name in NAMES] == [GREEN] * 3
+        assert page(instance, asset, "lake/sick")["summary"].startswith("`lake/sick`\n\n**Refused**")
     # A sweep with nothing to do for the others fails for none of them.
     assert launch(lake, instance, "lake/a", "lake/sick", assets=("swept_transactions",))
-    assert [status(instance, "swept_transactions", name) for name in NAMES] == [GREEN, GREEN, FAILED]
+    assert [status(instance, "swept_transactions", name) for name in NAMES] == [GREEN] * 3
     said = page(instance, "candidate_marks", "lake/a")
-    assert {name: said[name] for name in ("transactions", "bytes", "marked", "marked_bytes", "due", "kept", "swept")} == {
-        "transactions": 3, "bytes": 60, "marked": 2, "marked_bytes": 30, "due": 0, "kept": 1, "swept": 0,
+    assert {name: said[name] for name in ("transactions", "size (KiB)", "marked", "due", "kept", "swept")} == {
+        "transactions": 3, "size (KiB)": 0.1, "marked": 2, "due": 0, "kept": 1, "swept": 0,
     }  # fmt: skip
-    assert "**2 marked** (30 B)" in said["summary"]
+    assert "**2 transactions are marked** (30 B)" in said["summary"]
     assert "For example `S1`: This transaction has been scheduled for deletion. Policy 'old' selects it." in said["summary"]
     assert page(instance, "transaction_log", "lake/a")["transactions"] == 3
-    # The run of one partition says the same of it, and fails where it is refused.
+    # The run of one partition says the same of it.
     assert launch(lake, instance, "lake/a", "lake/a")
     assert page(instance, "candidate_marks", "lake/a") == said
-    assert not launch(lake, instance, "lake/sick", "lake/sick")
-    assert status(instance, "transaction_log", "lake/sick") is FAILED
+    assert launch(lake, instance, "lake/sick", "lake/sick")
+    assert page(instance, "transaction_log", "lake/sick")["summary"].startswith("`lake/sick`\n\n**Refused**")
     # About everything is the last event, whichever run it was.
     last = instance.get_latest_materialization_event(dg.AssetKey("candidate_marks"))
     assert last
     assert last.asset_materialization
     assert last.asset_materialization.partition is None
-    assert {"state/marked", "run/newly_marked", "summary"} <= set(last.asset_materialization.metadata)
+    assert {"newly marked", "data", "summary"} <= set(last.asset_materialization.metadata)
 
 
 @pytest.mark.usefixtures("local_spark")
@@ -155,8 +149,7 @@ def test_what_has_nothing_to_sweep_is_materialized_once_for_each_change(lake: La
     assert instance.get_latest_materialization_event(dg.AssetKey("swept_transactions")) is None
     run_job(lake.settings, "sweep", MARKED, log_level="critical")
     assert status(instance, "swept_transactions", "lake/quiet") is GREEN
-    assert "Nothing is due" in page(instance, "swept_transactions", "lake/quiet")["summary"]
-    assert "the next of 2 marks on" in page(instance, "swept_transactions", "lake/a")["summary"]
+    assert "Nothing has been swept yet." in page(instance, "swept_transactions", "lake/quiet")["summary"]
     for minute in range(2):
         run_job(lake.settings, "cycle", MARKED + timedelta(minutes=minute), log_level="critical")
     assert [events(instance, "swept_transactions", name) for name in ("lake/a", "lake/quiet")] == [1, 1]
@@ -166,9 +159,9 @@ def test_what_has_nothing_to_sweep_is_materialized_once_for_each_change(lake: La
     run_job(lake.settings, "sweep", DUE, log_level="critical")
     assert events(instance, "swept_transactions", "lake/quiet") == 1
     said = page(instance, "swept_transactions", "lake/a")
-    assert (said["deleted"], said["due"], said["marked"]) == (2, 0, 0)
-    assert f"Last sweep on {DUE.date()}: 2 deleted" in said["summary"]
-    assert status(instance, "swept_transactions", "lake/sick") is FAILED
+    assert (said["deleted"], said["failed"]) == (2, 0)
+    assert "Last sweep on 7 April 2026: 2 deleted" in said["summary"]
+    assert page(instance, "swept_transactions", "lake/sick")["summary"].startswith("`lake/sick`\n\n**Refused**")
     # What was swept is in the log no less than before, and is no mark any more.
     judged = run_job(lake.settings, "evaluate", DUE + timedelta(days=1), log_level="critical").said["candidate_marks"]
     numbers = {name: judged[name] for name in ("mark", "swept_before", "marked_before", "swept")}
@@ -185,12 +178,11 @@ def test_pages_do_not_call_due_what_is_held_or_will_be_spared(lake: Lake, instan
     ran = run_job(lake.settings, "evaluate", DUE, log_level="critical").said["candidate_marks"]
     numbers = {name: ran[name] for name in ("marked", "due", "waiting", "held", "to_be_spared")}
     assert numbers == {"marked": 4, "due": 1, "waiting": 0, "held": 1, "to_be_spared": 2}
-    assert "**4 marked** (60 B), **1 due now** (20 B), 1 held, 2 to be spared" in ran["summary"]
     said = page(instance, "candidate_marks", "lake/a")
     assert (said["due"], said["held"]) == (1, 1)
     assert "For example `S1`: This transaction is marked, and the hold legal keeps it." in said["summary"]
     said = page(instance, "candidate_marks", "lake/sick")
-    assert (said["due"], said["to_be_spared"]) == (0, 2)
+    assert (said["due"], said["to be spared"]) == (0, 2)
     assert "will spare it: no policy in force is about its dataset" in said["summary"]
 
 
@@ -214,9 +206,6 @@ def test_a_fault_with_other_numbers_is_the_same_fault_and_another_one_is_told(la
         for event in events:
             instance.report_runless_asset_event(event)
     assert told == [1, 0, 1, 1]
-    assert {run.job_name for run in instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.FAILURE]))} == {
-        "team__refused_datasets"
-    }
 
 
 def test_no_more_events_than_a_step_may_have(lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:

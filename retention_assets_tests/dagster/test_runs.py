@@ -116,7 +116,7 @@ def test_thousands_of_datasets_are_one_partition_where_partitions_are_stores(tmp
         swept = instance.get_latest_materialization_event(dg.AssetKey("swept_transactions"))
     assert swept
     assert swept.asset_materialization
-    assert swept.asset_materialization.metadata["run/already_gone"].value == 2 * VERY_MANY // ONE_IN
+    assert swept.asset_materialization.metadata["already gone"].value == 2 * VERY_MANY // ONE_IN
     with lake.opened() as ledger:
         marks = ledger.marks.table()
         (folder,) = {one.folder for one in ledger.publications.of("candidate_marks")}

@@ -1,6 +1,6 @@
 """Summaries of logs and verdicts, counted a second time in plain loops: columns, largest datasets, branches, reasons.
 
-Belongs here: the frames that add up (column_statistics, branch_ends, count_reasons), on drawings and on random histories.
+Belongs here: the frames that add up (log_sums, branch_ends, count_reasons), on drawings and on random histories.
 """
 
 import random
@@ -19,7 +19,6 @@ from retention_assets.frames import (
     branch_views,
     branch_views_and_ends,
     candidate_marks,
-    column_statistics,
 )
 from retention_assets.frames.statistics import (
     DATASET_COUNTS,
@@ -27,11 +26,11 @@ from retention_assets.frames.statistics import (
     count_by_dataset,
     count_reasons,
     largest_datasets,
+    log_sums,
     merge_reason_counts,
-    merge_statistics,
 )
 from retention_assets.frames.views.branch_views import branch_ends
-from retention_assets.policy import Policy, from_micros, micros
+from retention_assets.policy import Policy, micros
 from retention_assets_tests.histories import AS_OF, history, log_of, random_histories
 from retention_assets_tests.policies import random_policies
 
@@ -116,29 +115,16 @@ def test_views_and_ends_are_computed_together(log: Log) -> None:
     assert ends.to_pylist() == ends_of(log.transactions, 1_000)
 
 
-# --- columns ----------------------------------------------------------------------------------------------------------
+# --- sums -------------------------------------------------------------------------------------------------------------
 
 
-def test_columns_are_counted_as_loops_count_them_and_parts_add_up(log: Log) -> None:
+def test_sums_are_as_loops_count_them_and_parts_add_up(log: Log) -> None:
     rows = log.transactions.to_pylist()
-    whole = {row["column"]: row for row in merge_statistics(column_statistics(log.transactions))}
-    parts = pa.concat_tables([column_statistics(part) for part in halves(log.transactions)])
-    assert {row["column"]: row for row in merge_statistics(parts)} == whole
-    assert list(whole) == LOG.names
-    for name in ("bytes", "files", "ordinal"):
-        there = [row[name] for row in rows if row[name] is not None]
-        assert (whole[name]["nulls"], whole[name]["least"], whole[name]["most"]) == (
-            len(rows) - len(there), min(there), max(there),
-        )  # fmt: skip
-    assert whole["bytes"]["total"] == sum(row["bytes"] or 0 for row in rows)
-    closed = [row["closed_at"] for row in rows if row["closed_at"]]
-    ends = [from_micros(whole["closed_at"][end]) for end in ("least", "most")]
-    assert ends == [min(closed), max(closed)]
-    assert whole["closed_at"]["nulls"] == len(rows) - len(closed) > 0
-    assert whole["type"]["words"] == sorted({row["type"] for row in rows})
-    assert whole["dataset"]["distinct"] == len({row["dataset"] for row in rows})
-    assert whole["heads"]["total"] == sum(len(row["heads"] or ()) for row in rows)
-    assert whole["heads"]["nulls"] == sum(not row["heads"] for row in rows)
+    branches, tags = (sum(len(row[name] or ()) for row in rows) for name in ("heads", "tags"))
+    (whole,) = log_sums(log.transactions).to_pylist()
+    assert whole == {"bytes": sum(row["bytes"] or 0 for row in rows), "branches": branches, "tags": tags}
+    parts = [log_sums(part).to_pylist()[0] for part in halves(log.transactions)]
+    assert {name: sum(part[name] for part in parts) for name in whole} == whole
 
 
 def test_a_sum_of_sizes_does_not_wrap_around() -> None:
@@ -146,8 +132,7 @@ def test_a_sum_of_sizes_does_not_wrap_around() -> None:
     drawing = " - ".join(f"A{number}:APPEND@{9 - number}d" for number in range(4))
     small = log_of([history(f"main: {drawing}"), history("main: S:SNAPSHOT@1d", dataset="lake/small")]).transactions
     table = small.set_column(LOG.get_field_index("bytes"), LOG.field("bytes"), [[*[huge] * 4, 5]])
-    (found,) = [row for row in merge_statistics(column_statistics(table)) if row["column"] == "bytes"]
-    assert found["total"] == 4 * huge + 5
+    assert log_sums(table)["bytes"].to_pylist() == [4 * huge + 5]
     rows = largest_datasets(table).to_pylist()
     assert [int(row["bytes"]) for row in rows] == [4 * huge, 5]
 
@@ -165,8 +150,7 @@ def test_the_largest_datasets_are_those_with_most_bytes(log: Log) -> None:
 
 def test_nothing_has_statistics_and_no_branches() -> None:
     assert [len(table) for table in branch_views_and_ends(LOG.empty_table(), AS_OF)] == [0, 0]
-    rows = list(merge_statistics(column_statistics(LOG.empty_table())))
-    assert [row["rows"] for row in rows] == [0] * len(LOG)
+    assert log_sums(LOG.empty_table()).to_pylist() == [{"bytes": 0, "branches": 0, "tags": 0}]
     assert len(largest_datasets(LOG.empty_table())) == 0
 
 

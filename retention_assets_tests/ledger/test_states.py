@@ -119,8 +119,11 @@ def test_what_was_freed_counts_once_on_the_day_of_the_plan_that_did_it(ledger: L
     again = plan_of(ledger, lease, [second], LATER + DAY)
     ledger.sweeps.begin([lease], [again], [second])
     ledger.sweeps.settle([lease], [Settlement(second, Outcome.DELETED, 13)])
-    assert ledger.pending.freed(T0) == [FreedGroup(LATER, "p", 1, 11), FreedGroup(LATER + DAY, "p", 1, 13)]
-    assert ledger.pending.freed(LATER + DAY) == [FreedGroup(LATER + DAY, "p", 1, 13)]
+    assert ledger.pending.freed(T0) == [
+        FreedGroup(LATER, "p", "sweeper", 1, 11),
+        FreedGroup(LATER + DAY, "p", "sweeper", 1, 13),
+    ]
+    assert ledger.pending.freed(LATER + DAY) == [FreedGroup(LATER + DAY, "p", "sweeper", 1, 13)]
     assert ledger.pending.freed(LATER + 2 * DAY) == []
 
 
@@ -128,7 +131,7 @@ def test_what_is_swept_waits_no_more_and_what_was_gone_already_freed_nothing(led
     ledger.marks.mark(candidates(["T1", "T2", "T3"]), T0, "evaluation")
     swept(ledger, outcomes={"T3": Outcome.ALREADY_GONE})
     assert ledger.pending.waiting() == []
-    assert ledger.pending.freed(T0) == [FreedGroup(LATER, "p", 2, 20)]
+    assert ledger.pending.freed(T0) == [FreedGroup(LATER, "p", "sweeper", 2, 20)]
 
 
 def test_what_a_sweep_spared_is_told_by_reason_and_only_of_that_sweep(ledger: Ledger) -> None:
@@ -159,7 +162,7 @@ def test_bytes_that_are_more_than_a_number_holds_are_reported_swept_and_summed(l
     ledger.sweeps.finish([lease], [plan])
     reports = [*ledger.reports.of(today), *ledger.reports.of(today + DAY)]
     assert [(one["bytes_to_free"], one["bytes_freed"], one["deleted"]) for one in reports] == [(most, most, 3), (most, most, 2)]
-    assert ledger.pending.freed(T0) == [FreedGroup(LATER, "p", 5, most)]
+    assert ledger.pending.freed(T0) == [FreedGroup(LATER, "p", "sweeper", 5, most)]
     assert ledger.verify().faults == ()
     assert ledger.reports.open(today + DAY, {"lake/d": OpenedReport()}, LATER + DAY, "sweeper")
     assert ledger.reports.of(today + DAY)[0]["bytes_to_free"] == most

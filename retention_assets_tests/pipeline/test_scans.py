@@ -455,7 +455,7 @@ def test_the_log_of_a_scan_is_that_of_here_in_parts_of_whole_datasets(tmp_path: 
         set(pq.read_table(part)["dataset"].to_pylist()) for part in sorted((tmp_path / "log" / "transactions").iterdir())
     ]
     assert sorted(map(sorted, of_parts)) == [["blobs/a"], ["blobs/b"], ["blobs/c"]]
-    assert {part.name[:10] for part in (tmp_path / "log" / "columns").iterdir()} == {"part-00004", "part-00005", "part-00006"}
+    assert {part.name[:10] for part in (tmp_path / "log" / "sums").iterdir()} == {"part-00004", "part-00005", "part-00006"}
 
 
 def test_of_a_large_store_the_log_has_what_may_go(tmp_path: Path) -> None:

@@ -10,40 +10,33 @@ import dagster as dg
 import pyarrow as pa
 import pytest
 
-from retention_assets.frames import BRANCH_VIEWS, CANDIDATE_MARKS, LARGEST, LOG, Reason, column_statistics
+from retention_assets.frames import BRANCH_VIEWS, CANDIDATE_MARKS, LARGEST, LOG, Reason
 from retention_assets.frames.statistics import WHY
 from retention_assets.frames.views.branch_views import BRANCH_ENDS
-from retention_assets.ledger import PendingGroup, SparedGroup
+from retention_assets.ledger import FreedGroup, PendingGroup, SparedGroup
 from retention_assets.policy import Policy, as_loaded, compare
 from retention_assets.render.dagster import (
     LOG_COLUMNS,
     MOST_SHOWN,
     VERDICT_COLUMNS,
     VIEW_COLUMNS,
-    bar,
     branch_metadata,
-    grouped,
     log_metadata,
+    page,
     pending_metadata,
     policy_metadata,
     reason_metadata,
     spared_metadata,
     verdict_metadata,
+    week_rows,
 )
+from retention_assets.render.markdown import MOST_INLINE
 
 AS_OF = datetime(2026, 6, 9, tzinfo=UTC)
 DAY = timedelta(days=1)
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("value", "most", "shown"),
-    [(0, 10, ""), (10, 10, "██████████"), (5, 10, "█████"), (1, 10**9, "▏"), (0, 0, ""), (-1, 5, ""), (33, 80, "████▏")],
-)
-def test_a_bar_is_as_long_as_its_value(value: int, most: int, shown: str) -> None:
-    assert bar(value, most) == shown
 
 
 @pytest.mark.parametrize(
@@ -60,40 +53,13 @@ def test_every_column_of_an_asset_says_what_it_means(shown: dg.TableSchema, sche
 # --- logs and branches ------------------------------------------------------------------------------------------------
 
 
-def test_a_log_is_shown_by_its_columns_and_its_largest_datasets() -> None:
-    log = pa.Table.from_pylist(
-        [
-            {
-                "dataset": "lake/a",
-                "type": "SNAPSHOT",
-                "closed_at": AS_OF,
-                "bytes": 2048,
-                "heads": ["main", "dev"],
-                "tags": None,
-            },
-            {"dataset": "lake/b", "type": "APPEND", "closed_at": None, "bytes": None, "heads": [], "tags": ["v1"]},
-        ],
-        LOG,
-    )
-    largest = [{"dataset": f"lake/{name}", "transactions": 1, "bytes": amount} for name, amount in (("b", 0), ("a", 2048))]
-    shown = log_metadata(column_statistics(log), largest)
-    assert {name: shown[name] for name in ("bytes", "branches", "tags")} == {"bytes": 2048, "branches": 2, "tags": 1}
-    columns = {row["column"]: row for row in shown["columns"]}
-    assert columns["closed_at"] == {
-        "column": "closed_at", "nulls": 1, "least": "2026-06-09 00:00", "most": "2026-06-09 00:00", "distinct": None,
-        "total": "", "words": "",
-    }  # fmt: skip
-    assert columns["type"]["words"] == "APPEND, SNAPSHOT"
-    assert (columns["bytes"]["least"], columns["bytes"]["total"]) == ("2,048", "2.0\u00a0KiB")
-    assert (columns["dataset"]["distinct"], columns["dataset"]["words"]) == (2, "")
-    assert [(row["dataset"], row["share"]) for row in shown["largest_datasets"]] == [("lake/a", "█" * 10), ("lake/b", "")]
-
-
-def test_no_more_than_the_largest_datasets_are_shown_and_none_of_none() -> None:
+def test_a_log_is_shown_by_its_sums_and_no_more_than_the_largest_datasets() -> None:
+    sums = pa.table({"bytes": [2048, 1], "branches": [2, 0], "tags": [0, 1]})
     many = [{"dataset": f"lake/{number}", "transactions": 1, "bytes": number} for number in range(100)]
-    shown = log_metadata(column_statistics(LOG.empty_table()), many)["largest_datasets"]
-    assert [row["bytes"] for row in shown] == list(range(99, 99 - LARGEST, -1))
-    assert log_metadata(column_statistics(LOG.empty_table()), [])["largest_datasets"] == []
+    shown = log_metadata(sums, many)
+    assert {name: shown[name] for name in ("bytes", "branches", "tags")} == {"bytes": 2049, "branches": 2, "tags": 1}
+    assert [row["bytes"] for row in shown["largest_datasets"]] == list(range(99, 99 - LARGEST, -1))
+    assert log_metadata(sums.slice(2), [])["largest_datasets"] == []
 
 
 def test_the_largest_branches_of_all_parts_stand_first_and_the_table_ends() -> None:
@@ -170,14 +136,27 @@ def test_what_was_swept_long_ago_is_no_mark() -> None:
     ]  # fmt: skip
 
 
-def test_a_page_begins_with_words_then_numbers_and_tables_for_programs_stand_last() -> None:
-    filled, empty = [{"dataset": "lake/a", "marks": 2}], list[Any]()
-    shown = grouped("- All is well", {"marked": 2, "by_day": filled}, {"dagster/row_count": 7, "new": 1, "by_day_": empty})
-    assert list(shown) == [
-        "summary", "state/by_day", "state/marked", "dagster/row_count", "run/new", "data/by_day", "data/by_day_",
+def test_a_page_begins_with_a_sentence_and_ends_with_the_data_for_programs() -> None:
+    rows, none = [{"dataset": "lake/a", "marks": 2, "size": "2 B", "bytes": 2}], list[Any]()
+    shown = page(
+        "**All is well.**", {"all": rows, "none": none}, {"size (KiB)": 0.1}, {"by_day": rows}, {"dagster/row_count": 7}
+    )
+    assert list(shown) == ["summary", "all", "dagster/row_count", "size (KiB)", "data"]
+    assert shown["all"].value.rstrip() == "| dataset | marks | size |\n| --- | --- | --- |\n| lake/a | 2 | 2 B |"
+    assert len(shown["all"].value) >= MOST_INLINE, "a wide table would hide the ends of all sentences"
+    assert shown["data"].value == {"by_day": rows}
+
+
+def test_a_week_is_by_day_policy_and_who_ordered_it() -> None:
+    run = "3f2504e0-4f89-41d3-9a0c-0305e82c3301"
+    freed = [
+        FreedGroup(AS_OF - DAY, "p", f"ann (run {run})", 2, 20), FreedGroup(AS_OF, "p", f"run {run}", 1, 10),
+        FreedGroup(AS_OF - DAY, "p", f"ann (run {run.replace('3f', '4a')})", 3, 30),
     ]  # fmt: skip
-    assert shown["state/by_day"].value == "- **lake/a**: 2 marks"
-    assert (shown["data/by_day"].value, shown["data/by_day_"].value) == ([{"dataset": "lake/a", "marks": 2}], [])
+    rows = week_rows(freed)
+    assert [(row["day"], row["policy"], row["deleted"], row["bytes"], row["ordered_by"]) for row in rows] == [
+        ("2026-06-09", "p", 1, 10, "run 3f2504e0"), ("2026-06-08", "p", 5, 50, "ann"),
+    ]  # fmt: skip
 
 
 def test_a_reason_is_shown_with_examples_and_the_sentence_about_each() -> None:

@@ -135,7 +135,7 @@ def test_names_are_shown_and_do_no_harm() -> None:
 
 
 def freed(days_ago: int, policy: str, size: int) -> FreedGroup:
-    return FreedGroup(NOW - days_ago * DAY, policy, 1, size)
+    return FreedGroup(NOW - days_ago * DAY, policy, "ann", 1, size)
 
 
 def test_the_title_says_how_much_was_freed_and_by_whom() -> None:

@@ -145,6 +145,14 @@ class Page:
         """Click what carries exactly this text, as a mouse does."""
         self._click_at(self.until(_PLACE % (json.dumps(text), json.dumps(_CLICKABLE))))
 
+    def click_in_row(self, first: str, text: str) -> None:
+        """Click what carries a text in the row of a table whose first cell is `first`."""
+        row = f"[...document.querySelectorAll('tr')].find(row => row.cells[0]?.innerText.trim() === {json.dumps(first)})"
+        self.until(f"(({row}).querySelectorAll('*').forEach(one => one.removeAttribute('data-wanted')), true)")
+        one = f"[...({row}).querySelectorAll('*')].filter(one => one.innerText?.trim() === {json.dumps(text)}).pop()"
+        self.until(f"(({one}).setAttribute('data-wanted', ''), true)")
+        self.click_on("[data-wanted]")
+
     def click_on(self, selector: str) -> None:
         """Click the first element of a selector."""
         box = f"(() => {{ const one = document.querySelector({json.dumps(selector)}); if (!one) return null; "

@@ -78,13 +78,13 @@ def running(lake: Lake, instance: dg.DagsterInstance, *globs: str, prefix: Seque
 
 
 def swept(run: Step) -> Any:
-    """The metadata of a step that sweeps."""
+    """The data of a step that sweeps."""
     with run.within_ledger() as opened:
-        return swept_transactions.work(*opened)
+        return swept_transactions.work(*opened)["data"].value
 
 
 def rows(metadata: Any) -> list[dict[str, Any]]:
-    return list(metadata["data/by_dataset"].value)
+    return list(metadata["by_dataset"])
 
 
 def test_only_what_was_chosen_is_swept_and_what_went_wrong_stands_first(lake: Lake, instance: dg.DagsterInstance) -> None:
@@ -95,7 +95,7 @@ def test_only_what_was_chosen_is_swept_and_what_went_wrong_stands_first(lake: La
     run, said = running(lake, instance, "lake/d", "lake/e", "lake/zz")
     metadata = swept(run)
     numbers = ("datasets", "refused", "stopped", "deleted", "already_gone", "failed", "spared", "expiring")
-    assert [metadata[f"run/{name}"] for name in numbers] == [3, 1, False, 2, 0, 0, 2, 0]
+    assert [metadata[name] for name in numbers] == [3, 1, False, 2, 0, 0, 2, 0]
     assert (lake.there(), lake.there("lake/e"), lake.there("lake/g"), lake.there("lake/zz")) == (ALL, {"S3"}, ALL, ALL)
     found = rows(metadata)
     assert [(row["dataset"], row["deleted"], row["spared"]) for row in found] == [
@@ -103,13 +103,13 @@ def test_only_what_was_chosen_is_swept_and_what_went_wrong_stands_first(lake: La
     ]  # fmt: skip
     assert "its log is not sound" in found[0]["refused"]
     assert [row["refused"] for row in found[1:]] == ["", ""]
-    assert metadata["run/bytes_freed"] == sum(row["bytes_freed"] for row in found) > 0
+    assert metadata["bytes_freed"] == sum(row["bytes_freed"] for row in found) > 0
     assert said.warnings == [f"lake/zz: {found[0]['refused']}"]
     assert said.infos[-1].startswith("lake/zz: 0 deleted, 0 already gone")
     assert "lake/d: 0 deleted, 0 already gone, 0 failed, 2 spared" in " ".join(said.infos)
-    assert metadata["run/as_of"] == DUE.isoformat()
+    assert metadata["as_of"] == DUE.isoformat()
     # By whom, so that the record names the run.
-    assert [(row["dataset"], row["marks"]) for row in metadata["data/spared_at_the_door"].value] == [("lake/d", 1)] * 2
+    assert [(row["dataset"], row["marks"]) for row in metadata["spared_at_the_door"]] == [("lake/d", 1)] * 2
     with lake.opened() as ledger:
         changed = {row["changed_by"] for row in ledger.marks.table(statuses=["SWEPT", "SPARED"]).to_pylist()}
     assert changed == {run.actor}
@@ -133,7 +133,7 @@ def test_what_failed_and_what_a_store_has_to_say_are_warnings_of_the_run(
     assert [(row["dataset"], row["failed"], row["errors"]) for row in rows(metadata)] == [
         ("lake/e", 2, "S2 is odd"), ("lake/d", 0, ""),
     ]  # fmt: skip
-    assert (metadata["run/failed"], metadata["run/deleted"], metadata["run/refused"]) == (2, 2, 0)
+    assert (metadata["failed"], metadata["deleted"], metadata["refused"]) == (2, 2, 0)
 
 
 def interrupts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,7 +156,7 @@ def test_a_signal_ends_the_sweep_after_the_batch_and_the_run_says_so(
     interrupts(monkeypatch)
     metadata = swept(running(lake, instance)[0])
     # Both were planned together, and the batch in flight was of one of them.
-    assert (metadata["run/stopped"], metadata["run/datasets"], metadata["run/deleted"]) == (True, 2, 2)
+    assert (metadata["stopped"], metadata["datasets"], metadata["deleted"]) == (True, 2, 2)
     assert (lake.there(), lake.there("lake/e")) == ({"S3"}, ALL)
 
 
@@ -172,7 +172,7 @@ def test_a_signal_ends_the_tasks_of_a_sweep_as_well(
     interrupts(monkeypatch)
     spark: Any = LocalSpark()
     metadata = swept(replace(running(lake, instance)[0], pyspark=spark))
-    assert (metadata["run/stopped"], metadata["run/datasets"], metadata["run/deleted"]) == (True, 1, 1)
+    assert (metadata["stopped"], metadata["datasets"], metadata["deleted"]) == (True, 1, 1)
     assert lake.there() == {"S2", "S3"}
 
 
@@ -221,7 +221,7 @@ def test_a_dataset_that_a_check_objects_to_is_not_swept_by_any_run_and_the_other
     with dg.DagsterInstance.ephemeral() as other:
         run, said = running(lake, other)
         done = swept(run)
-    assert (done["run/deleted"], done["run/refused"], done["run/datasets"]) == (2, 1, 2)
+    assert (done["deleted"], done["refused"], done["datasets"]) == (2, 1, 2)
     assert (lake.there(), lake.there("lake/e")) == (ALL, {"S3"})
     (refused,) = [row["refused"] for row in rows(done) if row["dataset"] == "lake/d"]
     assert refused.startswith(f"nothing of lake/d is swept: {CHECK} failed in run 0b7c1c5e")
@@ -241,13 +241,13 @@ def test_a_check_that_names_no_dataset_or_could_not_be_evaluated_objects_to_all_
     with pytest.raises(ZeroDivisionError):
         query(lake, instance, check)
     done = swept(running(lake, instance)[0])
-    assert (done["run/refused"], done["run/deleted"]) == (1, 2)
+    assert (done["refused"], done["deleted"]) == (1, 2)
     (refused,) = [row["refused"] for row in rows(done) if row["dataset"] == "lake/d"]
     assert "it could not be evaluated: ZeroDivisionError: by nothing" in refused
     lake.has(SOME, "lake/g").marks()
     judged(lake, "lake/d", "lake/g")
     evaluate(lake, instance, monkeypatch, Violation("", "the clock is odd"))
-    assert swept(running(lake, instance)[0])["run/refused"] == 2
+    assert swept(running(lake, instance)[0])["refused"] == 2
     assert (lake.there(), lake.there("lake/g")) == (ALL, ALL)
 
 
@@ -264,7 +264,7 @@ def test_an_objection_is_taken_back_when_the_check_passes_for_that_dataset_and_n
     assert standing(lake) == ["lake/d"]
     evaluate(lake, instance, monkeypatch)
     assert standing(lake) == []
-    assert swept(running(lake, instance)[0])["run/deleted"] == 4
+    assert swept(running(lake, instance)[0])["deleted"] == 4
     # It may object again.
     evaluate(lake, instance, monkeypatch, WRONG)
     assert standing(lake) == ["lake/d"]
@@ -337,7 +337,7 @@ def test_a_ledger_that_is_not_the_newest_of_its_warehouse_sweeps_nothing(lake: L
         assert run.clean_warehouse(ledger, ["transaction_log"]) == 0
     assert said.warnings[0].startswith("No folder of the warehouse was removed. ")
     audit_accept(AcceptRequest(actor="ann", reason="restored"), Environment(lake.settings))
-    assert swept(running(lake, instance)[0])["run/deleted"] == 4
+    assert swept(running(lake, instance)[0])["deleted"] == 4
 
 
 @pytest.mark.parametrize("asset", [swept_transactions, candidate_marks, transaction_log])
@@ -358,7 +358,7 @@ def test_marks_that_were_tampered_with_stop_a_sweep_of_their_dataset_and_no_othe
     with pytest.raises(Refused, match="Nothing is swept: marks_have_a_policy_and_a_reason failed"):
         swept(running(lake, instance)[0])
     assert (lake.there(), lake.there("lake/e")) == (ALL, ALL)
-    assert swept(running(lake, instance, "lake/e")[0])["run/deleted"] == 2
+    assert swept(running(lake, instance, "lake/e")[0])["deleted"] == 2
     assert (lake.there(), lake.there("lake/e")) == (ALL, {"S3"})
 
 
@@ -428,9 +428,9 @@ def pages(run: Step, name: str, refused: str = "", /, **numbers: int) -> list[Da
     """The pages of a sweep that had one dataset to do."""
     row = {**dict.fromkeys([*(outcome.value.lower() for outcome in Outcome), *_NUMBERS], 0), "errors": ""}
     assert swept_transactions.pages
-    table = dg.MetadataValue.json([{"dataset": name, **row, **numbers, "refused": refused}])
+    data = dg.MetadataValue.json({"by_dataset": [{"dataset": name, **row, **numbers, "refused": refused}]})
     with run.retention.ledger() as ledger:
-        return list(swept_transactions.pages(run, ledger, {"data/by_dataset": table}))
+        return list(swept_transactions.pages(run, ledger, {"data": data}))
 
 
 @pytest.mark.parametrize("outcome", [outcome.value.lower() for outcome in Outcome])
@@ -438,4 +438,4 @@ def test_a_dataset_to_which_a_sweep_did_something_gets_a_page(lake: Lake, instan
     run, _ = running(lake, instance)
     assert [page.dataset for page in pages(run, "lake/d", **{outcome: 1})] == ["lake/d"]
     assert pages(run, "lake/d", bytes_freed=1) == []
-    assert [page.refused for page in pages(run, "lake/d", "its store is away")] == ["its store is away"]
+    assert [page.summary for page in pages(run, "lake/d", "its store is away")] == ["**Not swept**: its store is away"]

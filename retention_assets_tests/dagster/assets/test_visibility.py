@@ -8,6 +8,7 @@ import dagster as dg
 import pytest
 
 from retention_assets import clock
+from retention_assets.dagster.headless import plain_metadata
 from retention_assets.definitions import build_defs
 from retention_assets.policy import text_of
 from retention_assets.stores.dry_run import RecordingStore
@@ -37,7 +38,7 @@ def run(lake: Lake, instance: dg.DagsterInstance, job: str, day: float | None = 
         for event in done.get_asset_materialization_events()
         if event.asset_key
     }
-    return made["candidate_marks"]["run/visibility_raised"].value
+    return plain_metadata(made["candidate_marks"])["visibility_raised"]
 
 
 def marks_of(lake: Lake) -> dict[str, float]:

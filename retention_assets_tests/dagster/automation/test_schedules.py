@@ -6,6 +6,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from retention_assets.dagster.headless import plain_metadata
 from retention_assets.definitions import build_defs
 from retention_assets.settings import Settings
 from retention_assets.settings.sections import AutomationSettings
@@ -52,9 +53,9 @@ def test_the_job_writes_the_page_of_that_day_and_nothing_else(tmp_path: Path) ->
     assert ran.success
     (event,) = ran.get_asset_materialization_events()
     assert event.asset_key == dg.AssetKey("purge_report")
-    said = event.materialization.metadata
-    assert (said["execution_date"].value, said["deleted"].value) == (DUE.date().isoformat(), 2)
-    assert (lake.folder / "warehouse" / str(said["page"].value)).read_text().startswith("<!DOCTYPE html>")
+    said = plain_metadata(event.materialization.metadata)
+    assert (said["execution_date"], said["deleted"]) == (DUE.date().isoformat(), 2)
+    assert (lake.folder / "warehouse" / str(said["page"])).read_text().startswith("<!DOCTYPE html>")
     assert lake.left() == left
 
 

@@ -18,5 +18,5 @@ def bill(context: dg.AssetExecutionContext) -> dg.MaterializeResult[Any]:
     event = context.instance.get_latest_materialization_event(REPORT)
     assert event is not None
     assert event.asset_materialization is not None
-    freed = event.asset_materialization.metadata["bytes_freed"].value
+    freed = event.asset_materialization.metadata["data"].value["bytes_freed"]
     return dg.MaterializeResult(metadata={"not_paid_for": dg.MetadataValue.int(int(str(freed)))})
