@@ -34,6 +34,7 @@ from retention_assets.pipeline.sweep_stage import SweepTask, SweepWatch, is_for_
 from retention_assets.render.dagster import (
     DATA,
     MOST_SHOWN,
+    list_metadata,
     page,
     pending_metadata,
     plot_metadata,
@@ -332,6 +333,7 @@ def state_page(
         "freed (KiB)": kib(total.counters["bytes_freed"]),
     }
     shown = {
+        "next to go": list_metadata(coming),
         "last 7 days": dg.MetadataValue.md(week_summary(week)),
         "today": dg.MetadataValue.md("\n\n".join([day_summary(report), *(plain(realm.sentence) for realm in report.realms)])),
         "freed": strip_metadata(plots.days),
@@ -339,7 +341,7 @@ def state_page(
         "by age": plot_metadata(plots.ages),
         **entries,
     }
-    lists = {"next to go": coming, "week in full": week, "day in full": rows}
+    lists = {"week in full": week, "day in full": rows}
     return report, plots, page(state_summary(totals, waiting, last, failing, as_of), lists, numbers, data, shown)
 
 

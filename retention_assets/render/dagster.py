@@ -81,14 +81,18 @@ def page(
 
     A page is narrow, and as wide as its widest table. Dagster plots a number by its name, which has the unit.
     """
-    shown = {name: dg.MetadataValue.md(table_of_rows(rows)) for name, rows in lists.items() if rows}
+    shown = {name: list_metadata(rows) for name, rows in lists.items() if rows}
     return {
         "summary": dg.MetadataValue.md(summary),
-        **shown,
         **(entries or {}),
+        **shown,
         **numbers,
         DATA: dg.MetadataValue.json(dict(data)),
     }
+
+
+def list_metadata(rows: Rows) -> dg.MetadataValue:
+    return dg.MetadataValue.md(table_of_rows(rows) if rows else "None.")
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------

@@ -62,6 +62,10 @@ def _cell_outcomes(counters: Mapping[str, int]) -> str:
     return _outcomes(counters).replace(" ", "\u00a0").replace(",\u00a0", ", ") or "nothing"
 
 
+def _cell_freed(counters: Mapping[str, int]) -> str:
+    return cell_size(counters["bytes_freed"]) if counters["bytes_freed"] else ""
+
+
 def _freed(counters: Mapping[str, int]) -> str:
     return f", {size_of(counters['bytes_freed'])} freed" if counters["bytes_freed"] else ""
 
@@ -193,7 +197,7 @@ def sweep_summary(
         f"{count(len(held), 'dataset')} not swept while a check objects: {named(held)}." if held else "",
     )
     rows = [
-        (cell(row["dataset"]), _cell_outcomes(row), cell_size(row["bytes_freed"]))
+        (cell(row["dataset"]), _cell_outcomes(row), _cell_freed(row))
         for row in sorted(results, key=lambda row: (-row["failed"], -row["deleted"]))
     ]
     return with_table(text, ("dataset", "done", "freed"), rows)
@@ -208,7 +212,7 @@ def day_summary(report: DayReport) -> str:
     amount = f"{done['deleted']:,} of {done['to_delete']:,} deleted"
     text = f"**{report.when}: {amount}, {size_of(done['bytes_freed'])} freed, {state}.** {looks}"
     lines = sorted(report.lines, key=lambda line: (-line.counters["failed"], -line.counters["to_delete"], line.dataset))
-    rows = [(cell(line.dataset), _cell_outcomes(line.counters), cell_size(line.counters["bytes_freed"])) for line in lines]
+    rows = [(cell(line.dataset), _cell_outcomes(line.counters), _cell_freed(line.counters)) for line in lines]
     return with_table(text, ("dataset", "done", "freed"), rows)
 
 

@@ -141,7 +141,7 @@ def test_a_page_begins_with_a_sentence_and_ends_with_the_data_for_programs() -> 
     shown = page(
         "**All is well.**", {"all": rows, "none": none}, {"size (KiB)": 0.1}, {"by_day": rows}, {"dagster/row_count": 7}
     )
-    assert list(shown) == ["summary", "all", "dagster/row_count", "size (KiB)", "data"]
+    assert list(shown) == ["summary", "dagster/row_count", "all", "size (KiB)", "data"]
     assert shown["all"].value.rstrip() == "| dataset | marks | size |\n| --- | --- | --- |\n| lake/a | 2 | 2 B |"
     assert len(shown["all"].value) >= MOST_INLINE, "a wide table would hide the ends of all sentences"
     assert shown["data"].value == {"by_day": rows}

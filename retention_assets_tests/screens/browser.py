@@ -102,6 +102,7 @@ class Page:
 
     connection: ClientConnection
     session: str
+    clicks: int = 0
     _numbers: Iterator[int] = field(default_factory=lambda: count(1))
 
     def ask(self, method: str, **parameters: Any) -> Mapping[str, Any]:
@@ -161,6 +162,7 @@ class Page:
         self._click_at(self.until(box))
 
     def _click_at(self, place: Mapping[str, float]) -> None:
+        self.clicks += 1
         x, y = place["x"], place["y"]
         self.ask("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
         for kind in ("mousePressed", "mouseReleased"):
