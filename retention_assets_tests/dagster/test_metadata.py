@@ -5,10 +5,14 @@ Belongs here: the metadata of the six steps together, through Dagster and Spark.
 
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
+import dagster as dg
 import pytest
 
 from retention_assets.dagster.headless import JobResult, run_job
+from retention_assets_tests.dagster.launch import run as run_config
+from retention_assets_tests.dagster.launch import tick
 from retention_assets_tests.sweep.lakes import DUE, MARKED, Lake
 
 SOME = "main: S1:SNAPSHOT@90d=10 - S2:SNAPSHOT@80d=20 - S3:SNAPSHOT@1d=30"
@@ -80,3 +84,44 @@ def test_numbers_of_the_ledger_are_the_same_whatever_a_run_looked_at(lake: Lake)
     later = MARKED + timedelta(days=1)
     said = run_job(lake.settings, "evaluate", later, ["lake/b"], "critical").said["candidate_marks"]
     assert (said["dagster/row_count"], said["mark"], said["marked"], said["waiting"]) == (4, 0, 2, 2)
+
+
+@pytest.mark.usefixtures("local_spark")
+def test_the_page_of_the_state_follows_every_change_and_no_other_page_has_one(
+    lake: Lake, instance_on_disk: dg.DagsterInstance
+) -> None:
+    def page_of(asset: str) -> dict[str, Any]:
+        event = instance_on_disk.get_latest_materialization_event(dg.AssetKey(asset))
+        assert event
+        assert event.asset_materialization
+        return {name: value.value for name, value in event.asset_materialization.metadata.items()}
+
+    def pages() -> int:
+        return len(instance_on_disk.fetch_materializations(dg.AssetKey("purge_report"), limit=100).records)
+
+    def looks() -> None:
+        for event in tick(lake.settings, instance_on_disk, "store_health").asset_events:
+            instance_on_disk.report_runless_asset_event(event)
+
+    run(lake, MARKED)
+    assert page_of("purge_report")["summary"].startswith("**2 transactions are marked**")
+    file = page_of("purge_report")["page"]
+    # A job by which a person decides.
+    request = {"dataset": "lake/a", "transactions": ["S1"], "reason": "still needed"}
+    assert run_config(lake.settings, instance_on_disk, "act_unmark", request).success
+    assert page_of("purge_report")["summary"].startswith("**1 transaction is marked**")
+    assert page_of("purge_report")["page"] == file, "the page of the day's report is still the newest"
+    # The command line, of which Dagster knows nothing until the stores are looked at.
+    with lake.opened() as ledger:
+        ledger.unmark.transactions("lake/a", ["S2"], "ann", "still needed")
+    before = pages()
+    looks()
+    assert page_of("purge_report")["summary"].startswith("**Nothing is marked.**")
+    looks()
+    assert pages() == before + 1, "what has not changed is not told again"
+    # An evaluation, which makes no report.
+    run_job(lake.settings, "evaluate", MARKED + timedelta(minutes=1), log_level="critical")
+    assert page_of("purge_report")["summary"].startswith("**2 transactions are marked**")
+    assert [row["transaction"] for row in page_of("purge_report")["data"]["next_to_go"]] == ["S1", "S2"]
+    for asset in ("retention_policies", "transaction_log", "branch_views", "candidate_marks", "swept_transactions"):
+        assert "are marked" not in page_of(asset)["summary"]
