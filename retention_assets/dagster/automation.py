@@ -5,24 +5,22 @@ cursor: everything that a tick needs is in the ledger, so a loop that was stoppe
 verdicts.
 """
 
-import hashlib
 import inspect
 import json
 import warnings
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import dagster as dg
-import pyarrow as pa
 
 from retention_assets.clock import now
 from retention_assets.dagster.jobs import CYCLE, EVALUATE, REPORT, STEP, SWEEP, AssetJob
 from retention_assets.dagster.naming import BY_STORE, Names
 from retention_assets.dagster.partitions import is_valid_key
-from retention_assets.dagster.step import Resources, masking_faults, resources_in, show_unseen
-from retention_assets.dagster.stores import changed_stores, store_health
+from retention_assets.dagster.step import UNFINISHED, Resources, masking_faults, resources_in, show_unseen
+from retention_assets.dagster.stores import changed_stores, digest_of, store_health
 from retention_assets.datasets import by_store, store_of
 from retention_assets.evaluation.changes import Listing, as_globs, datasets_to_evaluate, list_datasets
 from retention_assets.evaluation.rules_in_force import files_of, foreseen_rulebook, rules_digests
@@ -34,24 +32,18 @@ from retention_assets.policy.durations import Duration, text_of
 from retention_assets.policy.globs import is_literal
 from retention_assets.policy.language import rules_reaching
 from retention_assets.policy.model import Datasets
+from retention_assets.policy.sentences import first_of
 from retention_assets.settings.model import Settings
 from retention_assets.settings.sections import AutomationSettings
 
 # tag with the reason why a sensor or schedule launched a run; its job's tags tell what it does (retention/kind)
 KIND = "retention/automation"
-_ACTIVE = [
-    dg.DagsterRunStatus.QUEUED,
-    dg.DagsterRunStatus.NOT_STARTED,
-    dg.DagsterRunStatus.STARTING,
-    dg.DagsterRunStatus.STARTED,
-    dg.DagsterRunStatus.CANCELING,
-]
 
 
 def active_run(instance: dg.DagsterInstance, jobs: Iterable[str], asset: dg.AssetKey) -> dg.RunRecord | None:
     """Find a run of the jobs, or one that materializes the asset, that is queued or at work."""
     names = set(jobs)
-    for record in instance.get_run_records(dg.RunsFilter(statuses=_ACTIVE)):
+    for record in instance.get_run_records(dg.RunsFilter(statuses=UNFINISHED)):
         if record.dagster_run.job_name in names or asset in (record.dagster_run.asset_selection or ()):
             return record
     return None
@@ -121,15 +113,6 @@ def stretches_of(keys: Collection[str], partitions: Sequence[str]) -> list[tuple
     return stretches
 
 
-def shorten(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
-    return ", ".join(names[:_NAMED]) + more
-
-
-def digest_of(value: object) -> str:
-    return hashlib.sha256(json.dumps(value).encode()).hexdigest()
-
-
 _JUDGING = (EVALUATE.job, EVALUATE.over_partitions, CYCLE.job)
 # a run that dies is launched again so often, where the instance has run retries turned on
 _RETRIES = {"dagster/max_retries": "2"}
@@ -192,20 +175,18 @@ def policy_files(context: dg.SensorEvaluationContext, resources: Resources) -> d
     # Attributes are known only once a log is read, so a scope that asks for them counts by its globs: rather one dataset too
     # many is judged again than one too few. For the same reason all of a store is named that could not be listed.
     names = {name for scope in scopes for name in rules_reaching(present.names, scope)}
-    names.update(_with_other_rules(rules_digests(book.rules(present.names, at), present.names, at), looks, present))
+    judged_by = dict(zip(looks["dataset"].to_pylist(), looks["rules"].to_pylist(), strict=True))
+    digests = zip(present.names, rules_digests(book.rules(present.names, at), present.names, at), strict=True)
+    names.update(name for name, digest in digests if judged_by.get(name, digest) != digest)
     away = sorted(store for store in present.away if any(_may_reach(scope, store) for scope in scopes))
     globs = [escape_glob(name) for name in sorted(names)] + [f"{escape_glob(store)}/*" for store in away]
     if globs:
         tags = {KIND: "evaluate", **_RETRIES}
         requests = run_requests(EVALUATE, resources, context.instance, None if away else sorted(names), globs, tags)
         return dg.SensorResult(run_requests=requests, cursor=digest)
-    news = f"{shorten(written)}: no dataset is touched, the next run loads it." if written else "They say what the book says."
+    untouched = f"{first_of(written, _NAMED)}: no dataset is touched, the next run loads it."
+    news = untouched if written else "They say what the book says."
     return dg.SensorResult(skip_reason=f"The policy files changed. {news}", cursor=digest)
-
-
-def _with_other_rules(digests: Sequence[str], looks: pa.Table, present: Listing) -> Iterator[str]:
-    before = dict(zip(looks["dataset"].to_pylist(), looks["rules"].to_pylist(), strict=True))
-    return (name for name, digest in zip(present.names, digests, strict=True) if before.get(name, digest) != digest)
 
 
 def _may_reach(scope: Datasets, store: str) -> bool:
@@ -285,7 +266,7 @@ def dataset_discovery(context: dg.SensorEvaluationContext, resources: Resources)
     for at in range(0, len(new), _KEYS):
         context.instance.add_dynamic_partitions(partitions, new[at : at + _KEYS])
     vanished = sorted(key for key in existing.difference(present.names) if store_of(key) not in present.away)
-    news = [f"{len(new):,} new: {shorten(new)}."] if new else []
+    news = [f"{len(new):,} new: {first_of(new, _NAMED)}."] if new else []
     state = digest_of([vanished, unfit, sorted(present.away)])
     if state != (context.cursor or digest_of([[], [], []])):
         news += _state(vanished, unfit, present.away)
@@ -300,9 +281,10 @@ def dataset_discovery(context: dg.SensorEvaluationContext, resources: Resources)
 def _state(vanished: Sequence[str], unfit: Sequence[str], away: dict[str, str]) -> list[str]:
     faults = [f"The store {name} can't be listed, its partitions stay: {fault}." for name, fault in sorted(away.items())]
     if vanished:
-        faults.append(f"{len(vanished):,} that no store lists any more keep their partitions: {shorten(vanished)}.")
+        faults.append(f"{len(vanished):,} that no store lists any more keep their partitions: {first_of(vanished, _NAMED)}.")
     if unfit:
-        faults.append(f"{len(unfit):,} can't be partitions by their names, jobs work on them all the same: {shorten(unfit)}.")
+        names = first_of(unfit, _NAMED)
+        faults.append(f"{len(unfit):,} can't be partitions by their names, jobs work on them all the same: {names}.")
     return faults or ["Every partition is a dataset that some store lists, and every store can be asked."]
 
 
@@ -329,7 +311,7 @@ def sweep_tick(context: dg.SensorEvaluationContext, resources: Resources) -> dg.
     before = json.loads(context.cursor or "{}")
     # A time ahead of now is from a fast clock and does not count.
     if digest == before.get("digest") and at - _RETRY_AFTER < datetime.fromisoformat(before["at"]) <= at:
-        unchanged = f"The last sweep has changed nothing on {shorten(datasets)}: tried again once an hour."
+        unchanged = f"The last sweep has changed nothing on {first_of(datasets, _NAMED)}: tried again once an hour."
         return dg.SensorResult(skip_reason=unchanged)
     globs = [escape_glob(name) for name in datasets]
     requests = run_requests(SWEEP, resources, context.instance, datasets, globs, {KIND: "sweep"})

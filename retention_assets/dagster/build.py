@@ -45,14 +45,8 @@ def resources(
             types = f"a value of type {expected.__name__}, or a resource of Dagster's that makes one"
             raise BadInput(Problem("has a wrong type", key=key, value=f"'{type(value).__name__}'", expected=types))
 
-    def environment(_: dg.InitResourceContext) -> Environment:
-        return Environment(settings)
-
     def spark_session(_: dg.InitResourceContext) -> QuietSparkResource:
         return QuietSparkResource(spark_config=spark_conf(settings.spark.master, settings.spark.conf, str(settings.warehouse)))
-
-    def folder(_: dg.InitResourceContext) -> Warehouse:
-        return Warehouse(root=str(settings.warehouse))
 
     lines = [
         "What a run works on: the ledger, the policies and the stores of the settings, opened when a step needs them.",
@@ -70,9 +64,9 @@ def resources(
     ]
     folder_lines = ["Where the assets' tables are written, a folder for each asset and run.", "", f"* {settings.warehouse}"]
     return {
-        names.of("retention"): retention or _described(environment, lines),
+        names.of("retention"): retention or _described(lambda _: Environment(settings), lines),
         names.of("pyspark"): pyspark or _described(spark_session, spark_lines),
-        names.of("warehouse"): warehouse or _described(folder, folder_lines),
+        names.of("warehouse"): warehouse or _described(lambda _: Warehouse(root=str(settings.warehouse)), folder_lines),
     }
 
 

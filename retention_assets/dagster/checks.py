@@ -23,7 +23,6 @@ from retention_assets.dagster.check_queries import (
     CheckScope,
     check_result,
 )
-from retention_assets.dagster.naming import Names
 from retention_assets.dagster.step import Step
 from retention_assets.datasets import DatasetFilter, store_of
 from retention_assets.evaluation.changes import Listing
@@ -35,14 +34,6 @@ from retention_assets.stores.protocol import error_text
 
 # Highest age of a look at everything. Runs look at what they read or judged; anything else may have changed meanwhile.
 _WHOLE_LOOK = timedelta(days=1)
-
-
-def check_specs(names: Names) -> list[dg.AssetCheckSpec]:
-    return [
-        dg.AssetCheckSpec(check.name, asset=names.key(asset), description=check.description, blocking=check.blocking)
-        for asset, checks in CHECKS.items()
-        for check in checks
-    ]
 
 
 def check_events(
@@ -147,7 +138,10 @@ def _with_standing(scope: CheckScope, check: Check, result: CheckResult) -> Chec
             # That it could not look at everything is a violation itself; this run's violations stand.
             result = _add(result, [Violation("", f"what this run was not about could not be checked: {error_text(fault)}")])
     if may_be_gone:
-        result = _remove(result, _gone(scope, result.by_dataset))
+        gone = _gone(scope, result.by_dataset)
+        present = {name: violation for name, violation in result.by_dataset.items() if name not in gone}
+        shown = tuple(violation for violation in result.shown if violation.dataset not in gone)
+        result = replace(result, by_dataset=present, shown=shown)
     standing = ledger.violations.update(check.name, result.by_dataset, looked_at, run.as_of, run.actor)
     if may_be_gone:
         gone = _gone(scope, [row.dataset for row in standing if row.dataset not in result.by_dataset])
@@ -158,15 +152,15 @@ def _with_standing(scope: CheckScope, check: Check, result: CheckResult) -> Chec
     return _join(result, standing)
 
 
-def _gone(scope: CheckScope, names: Iterable[str]) -> list[str]:
+def _gone(scope: CheckScope, names: Iterable[str]) -> set[str]:
     # Stores are asked only where something is wrong.
-    return gone_of(names, scope.present) if any(names) else []
+    return gone_of(names, scope.present) if any(names) else set()
 
 
-def gone_of(names: Iterable[str], present: Listing) -> list[str]:
+def gone_of(names: Iterable[str], present: Listing) -> set[str]:
     """Names that no store has any more. Datasets of stores that are away may still exist."""
     there = set(present.names)
-    return [name for name in names if name and name not in there and store_of(name) not in present.away]
+    return {name for name in names if name and name not in there and store_of(name) not in present.away}
 
 
 def standing_result(check: Check, standing: Collection[StandingViolation]) -> CheckResult:
@@ -181,12 +175,3 @@ def _join(result: CheckResult, standing: Collection[StandingViolation]) -> Check
 def _add(result: CheckResult, violations: Collection[Violation]) -> CheckResult:
     by_dataset = {**result.by_dataset, **{violation.dataset: violation for violation in violations}}
     return replace(result, by_dataset=by_dataset, shown=(*result.shown, *violations)[:MOST_SHOWN])
-
-
-def _remove(result: CheckResult, names: Collection[str]) -> CheckResult:
-    gone = set(names)
-    return replace(
-        result,
-        by_dataset={name: violation for name, violation in result.by_dataset.items() if name not in gone},
-        shown=tuple(violation for violation in result.shown if violation.dataset not in gone),
-    )

@@ -20,7 +20,7 @@ import dagster as dg
 
 from retention_assets.dagster.assets import branch_views, candidate_marks, retention_policies, transaction_log
 from retention_assets.dagster.check_queries import CHECKS
-from retention_assets.dagster.checks import check_events, check_specs
+from retention_assets.dagster.checks import check_events
 from retention_assets.dagster.naming import Names
 from retention_assets.dagster.partitions import RetentionAsset
 from retention_assets.dagster.step import (
@@ -97,7 +97,11 @@ def chain(
                 asset.spec(names, catalog, sources if asset is transaction_log else (), freshness.get(asset.name))
                 for asset in CHAIN
             ],
-            check_specs=check_specs(names),
+            check_specs=[
+                dg.AssetCheckSpec(check.name, asset=names.key(asset), description=check.description, blocking=check.blocking)
+                for asset, checks in CHECKS.items()
+                for check in checks
+            ],
             can_subset=True,
             config_schema=_form(fields_of(SweepConfig)),
             required_resource_keys=names.resources,

@@ -92,7 +92,7 @@ class QuietSparkResource(LazyPySparkResource):
 
 Metadata = Mapping[str, Any]
 
-_UNFINISHED = [
+UNFINISHED = [
     status
     for status in dg.DagsterRunStatus
     if status not in (dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED)
@@ -200,7 +200,7 @@ class Step:
 
         Nothing is removed while another run is at work: it may be reading what was published when it began.
         """
-        if any(run.run_id != self.run.run_id for run in self.instance.get_runs(dg.RunsFilter(statuses=_UNFINISHED))):
+        if any(run.run_id != self.run.run_id for run in self.instance.get_runs(dg.RunsFilter(statuses=UNFINISHED))):
             return 0
         try:
             return self.warehouse.clean(

@@ -59,8 +59,11 @@ def changed_stores(instance: dg.DagsterInstance, resources: Resources, present: 
 def _observation(present: Listing, store: str) -> tuple[str, dict[str, int]]:
     # a dataset without a token counts by its name alone
     names = sorted(by_store(present.names).get(store, ()))
-    tokens = json.dumps([(name, present.tokens.get(name)) for name in names])
-    return hashlib.sha256(tokens.encode()).hexdigest(), {"datasets": len(names)}
+    return digest_of([(name, present.tokens.get(name)) for name in names]), {"datasets": len(names)}
+
+
+def digest_of(value: object) -> str:
+    return hashlib.sha256(json.dumps(value).encode()).hexdigest()
 
 
 def _store_asset(store: StoreSettings, key: dg.AssetKey, catalog: DagsterSettings, names: Names) -> dg.AssetsDefinition:
@@ -109,14 +112,11 @@ def store_health(context: dg.SensorEvaluationContext, resources: Resources) -> d
             for asset, checks in CHECKS.items()
             for check in checks
         ]
-        pages = state_events(context.instance, resources.names, resources.retention.within(ledger), ledger)
-        events: list[dg.AssetMaterialization | dg.AssetCheckEvaluation] = [
-            *pages,
-            *_changes(context.instance, resources, states),
-        ]
+        pages = list(state_events(context.instance, resources.names, resources.retention.within(ledger), ledger))
+        changes = list(_changes(context.instance, resources, states))
     sentences = [f"{row.dataset} has been away since {row.since:%Y-%m-%d %H:%M} UTC: {row.what}." for row in away]
     reason = visible(" ".join(sentences)) or f"Each of {len(resources.retention.settings.stores):,} stores answers."
-    return dg.SensorResult(asset_events=events, skip_reason=reason)
+    return dg.SensorResult(asset_events=[*pages, *changes], skip_reason=reason)
 
 
 def _changes(
@@ -129,8 +129,7 @@ def _changes(
         evaluation = record.evaluation if record else None
         last = evaluation if isinstance(evaluation, dg.AssetCheckEvaluation) else None
         # A check that no run has evaluated yet is left to runs, except the one of reachability.
-        is_other = not _is_same(last, state) if last else check is REACHABILITY
-        if is_other:
+        if not _is_same(last, state) if last else check is REACHABILITY:
             yield check_evaluation(key, check, state, is_blocking=False)
 
 

@@ -33,9 +33,9 @@ def short_actor(actor: str | None) -> str:
     return _RUN.sub(r"run \1", actor or "somebody")
 
 
-def first_of(names: Sequence[str]) -> str:
+def first_of(names: Sequence[str], most: int = 3) -> str:
     """`a, b, c and 2 more`"""
-    return ", ".join(names[:3]) + (f" and {len(names) - 3:,} more" if len(names) > 3 else "")
+    return ", ".join(names[:most]) + (f" and {len(names) - most:,} more" if len(names) > most else "")
 
 
 def sentence(policy: Policy) -> str:
