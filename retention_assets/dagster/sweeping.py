@@ -10,7 +10,6 @@ from operator import itemgetter
 from typing import Any
 
 import dagster as dg
-import pyarrow as pa
 
 from retention_assets.dagster.check_queries import check_result
 from retention_assets.dagster.naming import Names
@@ -34,6 +33,7 @@ from retention_assets.pipeline.sweep_stage import SweepTask, SweepWatch, is_for_
 from retention_assets.render.dagster import (
     DATA,
     MOST_SHOWN,
+    due_by_day,
     list_metadata,
     page,
     pending_metadata,
@@ -164,7 +164,11 @@ def _pages_of_sweeps(run: Step, ledger: Ledger, metadata: Metadata) -> Iterator[
     swept = few(run, [name for name, row in rows.items() if not row["refused"] and any(row[key] for key in _OUTCOMES)])
     judged = run.datasets.select(ledger.publications.datasets(run.sibling("candidate_marks").to_user_string()))
     faults = ledger.states.faults(set(judged).difference(rows))
-    idle = _not_shown_yet(run, [name for name in judged if name not in rows and name not in faults])
+    idle = [name for name in judged if name not in rows and name not in faults]
+    if not few(run, idle):
+        # only datasets without any page: some in each run, until all have one
+        with_pages = run.instance.get_materialized_partitions(run.key)
+        idle = [name for name in idle if name not in with_pages][:MOST_SHOWN]
     names = [*swept, *idle]
     states = ledger.states.of(names, run.as_of, Fates.recorded(ledger, run.as_of).pending(ledger, names))
     yield from (DatasetPage(name, "", refused=fault) for name, fault in faults.items())
@@ -178,21 +182,6 @@ def _pages_of_sweeps(run: Step, ledger: Ledger, metadata: Metadata) -> Iterator[
         # A dataset with due marks that a stopped sweep did not reach has no page that says it was swept.
         if not states[name].waiting.due:
             yield DatasetPage(name, swept_summary(states[name]), idle=True)
-
-
-def _not_shown_yet(run: Step, datasets: Sequence[str]) -> Sequence[str]:
-    # where there are too many, only datasets without any page: some in each run, until all have one
-    if few(run, datasets):
-        return datasets
-    shown = run.instance.get_materialized_partitions(run.key)
-    return [name for name in datasets if name not in shown][:MOST_SHOWN]
-
-
-def _task(run: Step, ledger: Ledger, rulebook: Rulebook, confirmed: pa.Table | None) -> SweepTask:
-    # Also removes stores' lists and confirmed plans that earlier runs left.
-    run.clean_warehouse(ledger, [run.key.path[-1]])
-    file = None if confirmed is None else share_confirmed(confirmed, run.folder)
-    return SweepTask(run.retention.settings, rulebook.files, ledger.id, run.given_as_of, run.actor, run.folder, file)
 
 
 @retention_asset(kinds={"python"}, deps=["candidate_marks"], pages=_pages_of_sweeps)
@@ -220,8 +209,12 @@ def swept_transactions(run: Step, ledger: Ledger) -> Metadata:
             sweeper = Sweeper(ledger, stores, rulebook, run.given_as_of, run.actor, tell, stop, confirmed=confirmed)
             swept = list(sweeper.run(list(wanted)))
         else:
-            watch = SweepWatch(ledger, rulebook, run.actor, stop, tell)
-            swept = sweep_in_tasks(spark, _task(run, ledger, rulebook, confirmed), wanted, watch)
+            # Also removes stores' lists and confirmed plans that earlier runs left.
+            run.clean_warehouse(ledger, [run.key.path[-1]])
+            file = None if confirmed is None else share_confirmed(confirmed, run.folder)
+            settings, given = run.retention.settings, run.given_as_of
+            task = SweepTask(settings, rulebook.files, ledger.id, given, run.actor, run.folder, file)
+            swept = sweep_in_tasks(spark, task, wanted, SweepWatch(ledger, rulebook, run.actor, stop, tell))
     results = [*refused.values(), *swept]
     objections = {row.dataset for row in ledger.objections.standing()}
     spared = ledger.pending.spared([result.dataset for result in results if result.outcomes[Outcome.SPARED]], run.actor)
@@ -341,8 +334,9 @@ def state_page(
         "by age": plot_metadata(plots.ages),
         **entries,
     }
+    summary = state_summary(totals, marked, due_by_day(waiting, as_of), last, failing)
     lists = {"week in full": week, "day in full": rows}
-    return report, plots, page(state_summary(totals, waiting, last, failing, as_of), lists, numbers, data, shown)
+    return report, plots, page(summary, lists, numbers, data, shown)
 
 
 def state_events(

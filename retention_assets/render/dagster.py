@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import dagster as dg
@@ -21,7 +21,7 @@ from retention_assets.ledger.stores import ScanRecord
 from retention_assets.policy.book import BookDecision, LoadOutcome, Stored, item_of, sentence_of
 from retention_assets.policy.durations import minute_in_utc, text_of
 from retention_assets.render.markdown import table_of_rows
-from retention_assets.render.summaries import waiting_numbers, who_of
+from retention_assets.render.summaries import NOW, waiting_numbers, who_of
 from retention_assets.render.svg import FreedDays, Plot, data_uri, freed_words, strip
 from retention_assets.render.text import cell_size, visible_line
 
@@ -269,22 +269,21 @@ def reason_metadata(counts: pa.Table) -> dict[str, Rows]:
 
 def pending_metadata(waiting: Sequence[PendingGroup], as_of: datetime) -> dict[str, Any]:
     """All open marks of the ledger, whatever datasets the run was about: only so are the numbers comparable over time."""
-    due = [group for group in waiting if group.is_due(as_of)]
     in_grace = [group for group in waiting if group.goes and not group.is_due(as_of)]
-    days: dict[date, list[PendingGroup]] = {}
-    for group in in_grace:
-        days.setdefault(group.due_at.astimezone(UTC).date(), []).append(group)
-    rows = {"now": due} if due else {}
-    rows |= {day.isoformat(): days[day] for day in sorted(days)}
     return {
-        "due_by_day": _due_by_day(rows),
+        "due_by_day": due_by_day(waiting, as_of),
         **waiting_numbers(Waiting.of(waiting, as_of)),
         "waiting": sum(group.marks for group in in_grace),
         "waiting_bytes": sum(group.bytes for group in in_grace),
     }
 
 
-def _due_by_day(days: Mapping[str, Sequence[PendingGroup]]) -> Rows:
+def due_by_day(waiting: Sequence[PendingGroup], as_of: datetime) -> Rows:
+    due = [group for group in waiting if group.is_due(as_of)]
+    days = {NOW: due} if due else {}
+    for group in sorted(waiting, key=lambda group: group.due_at):
+        if group.goes and not group.is_due(as_of):
+            days.setdefault(group.due_at.astimezone(UTC).date().isoformat(), []).append(group)
     bytes_of = {day: sum(group.bytes for group in groups) for day, groups in days.items()}
     return [
         {

@@ -11,7 +11,7 @@ from retention_assets.frames.verdicts.reasons import Reason
 from retention_assets.ledger.evaluations import SWEPT_BEFORE
 from retention_assets.ledger.histories import TransactionLife
 from retention_assets.ledger.reports import DayLook
-from retention_assets.ledger.states import DatasetState, LastSweep, PendingGroup, Totals, Waiting
+from retention_assets.ledger.states import DatasetState, LastSweep, Totals, Waiting
 from retention_assets.policy.durations import minute_in_utc
 from retention_assets.policy.sentences import DELETED, SCHEDULED, count, first_of, short_actor
 from retention_assets.render.markdown import (
@@ -78,18 +78,14 @@ def _sized(words: str, size: int) -> str:
 def _waiting_words(waiting: Waiting) -> str:
     if not waiting.marks:
         return "**Nothing is marked.**"
-    are = "transaction is" if waiting.marks == 1 else "transactions are"
+    marked = f"**{count(waiting.marks, 'transaction is', 'transactions are')} marked**"
     parts = [_sized(f"{waiting.due:,} due now", waiting.due_bytes)] if waiting.due else []
     if waiting.next_due:
         amount = "all" if 1 < waiting.marks == waiting.next_marks else f"{waiting.next_marks:,}"
         parts.append(f"{amount} due on {date_of(waiting.next_due.astimezone(UTC).date())}")
-    parts += _kept_words(waiting)
-    return f"{_sized(f'**{waiting.marks:,} {are} marked**', waiting.bytes)}{': ' if parts else ''}{', '.join(parts)}."
-
-
-def _kept_words(waiting: Waiting) -> list[str]:
-    held = f"{waiting.held:,} held" if waiting.held else ""
-    return [words for words in (held, f"{waiting.spared:,} to be spared" if waiting.spared else "") if words]
+    parts += [f"{waiting.held:,} held"] if waiting.held else []
+    parts += [f"{waiting.spared:,} to be spared"] if waiting.spared else []
+    return f"{_sized(marked, waiting.bytes)}{': ' if parts else ''}{', '.join(parts)}."
 
 
 def _sweep_words(last: LastSweep | None) -> str:
@@ -113,27 +109,20 @@ def _sentences(*parts: str) -> str:
     return " ".join(filter(None, parts))
 
 
+# day of what is due already, in rows by day
+NOW = "now"
+
+
 # --- the environment, and each step -----------------------------------------------------------------------------------
 
 
-def state_summary(
-    totals: Totals, groups: Sequence[PendingGroup], last: LastSweep | None, failing: Sequence[str], as_of: datetime
-) -> str:
+def state_summary(totals: Totals, waiting: Waiting, days: Rows, last: LastSweep | None, failing: Sequence[str]) -> str:
     checks = f"**{count(len(failing), 'check')} {'fails' if len(failing) == 1 else 'fail'}**: {named(failing)}."
-    waiting = _waiting_words(Waiting.of(groups, as_of))
-    text = _sentences(waiting, _refused_words(totals.refused), checks if failing else "No check fails.", _sweep_words(last))
-    days: dict[date | None, list[PendingGroup]] = {}
-    for group in sorted((group for group in groups if group.goes), key=lambda group: group.due_at):
-        days.setdefault(None if group.is_due(as_of) else group.due_at.astimezone(UTC).date(), []).append(group)
-    rows = [
-        (
-            date_of(day).replace(" ", "\u00a0") if day else "now",
-            f"{sum(group.marks for group in goes):,}",
-            cell_size(sum(group.bytes for group in goes)),
-        )
-        for day, goes in days.items()
-    ]
-    return with_table(text, ("due", "transactions", "size"), rows)
+    checked = checks if failing else "No check fails."
+    text = _sentences(_waiting_words(waiting), _refused_words(totals.refused), checked, _sweep_words(last))
+    dates = (row["due"] if row["due"] == NOW else date_of(date.fromisoformat(row["due"])) for row in days)
+    cells = [(day.replace(" ", "\u00a0"), f"{row['marks']:,}", row["size"]) for day, row in zip(dates, days, strict=True)]
+    return with_table(text, ("due", "transactions", "size"), cells)
 
 
 def logs_summary(numbers: Mapping[str, int], refused: Mapping[str, str], away: Mapping[str, str], largest: Rows) -> str:
@@ -163,16 +152,16 @@ def views_summary(datasets: int, number: int, branches: Rows, numbers: Mapping[s
 def policies_summary(in_force: int, counts: Mapping[str, int], orphaned: int, rows: Rows) -> str:
     amounts = ", ".join(f"{amount:,} {_LOADED.get(outcome, outcome)}" for outcome, amount in counts.items() if amount)
     marks = f"{count(orphaned, 'open mark')} of policies that are in no file any more." if orphaned else ""
-    are = "policy is" if in_force == 1 else "policies are"
-    text = _sentences(f"**{in_force:,} {are} in force.**", f"In the files: {amounts or 'none'}.", marks)
+    head = f"**{count(in_force, 'policy is', 'policies are')} in force.**"
+    text = _sentences(head, f"In the files: {amounts or 'none'}.", marks)
     cells = [(cell(row["policy"]), _LOADED.get(row["outcome"]) or row["outcome"], cell(row["reason"])) for row in rows]
     return with_table(text, ("policy", "file", "remark"), cells)
 
 
 def marks_summary(new: int, known: int, numbers: Mapping[str, int], rows: Rows) -> str:
-    are = "transaction is" if new == 1 else "transactions are"
-    before = f"{known:,} {'was' if known == 1 else 'were'} marked before." if known else ""
-    text = _sentences(f"**{new:,} {are} newly marked.**", before, f"{numbers['spare']:,} are spared, {numbers['keep']:,} kept.")
+    marked = f"**{count(new, 'transaction is', 'transactions are')} newly marked.**"
+    before = f"{count(known, 'was', 'were')} marked before." if known else ""
+    text = _sentences(marked, before, f"{numbers['spare']:,} are spared, {numbers['keep']:,} kept.")
     cells = [(row["verdict"], cell(row["policy"]), f"{row['transactions']:,}") for row in rows]
     return with_table(text, ("verdict", "policy", "transactions"), cells)
 
@@ -218,9 +207,9 @@ def day_summary(report: DayReport) -> str:
 
 def week_summary(days: Rows) -> str:
     total, size = sum(row["deleted"] for row in days), sum(row["bytes"] for row in days)
-    are = "transaction was" if total == 1 else "transactions were"
     by = f", ordered by {plain(first_of(sorted({row['ordered_by'] for row in days})))}" if days else ""
-    text = f"**{total:,} {are} deleted in 7 days**{f', {size_of(size)} freed' if size else ''}{by}."
+    deleted = f"**{count(total, 'transaction was', 'transactions were')} deleted in 7 days**"
+    text = f"{deleted}{f', {size_of(size)} freed' if size else ''}{by}."
     rows = [(day_of_month(date.fromisoformat(row["day"])), cell(row["policy"]), f"{row['deleted']:,}") for row in days]
     return with_table(text, ("day", "policy", "deleted"), [(day.replace(" ", "\u00a0"), *rest) for day, *rest in rows])
 

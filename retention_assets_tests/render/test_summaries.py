@@ -4,7 +4,7 @@ from datetime import UTC, date, datetime, timedelta
 
 import pytest
 
-from retention_assets.ledger import PendingGroup, VerdictCount, Waiting
+from retention_assets.ledger import VerdictCount, Waiting
 from retention_assets.ledger.reports import DayLook
 from retention_assets.ledger.states import DatasetState, LastSweep, Totals
 from retention_assets.policy import SCHEDULED
@@ -27,21 +27,20 @@ DONE = {"deleted": 275, "already_gone": 0, "hidden": 0, "failed": 0, "spared": 5
 
 
 def test_the_state_is_told_with_what_is_wrong_and_what_falls_due() -> None:
-    waiting = [
-        PendingGroup("p", AS_OF, AS_OF + 5 * DAY, False, 17, 1024), PendingGroup("q", AS_OF, AS_OF + 9 * DAY, False, 25, 1024),
-    ]  # fmt: skip
+    waiting = Waiting(42, 2048, next_due=AS_OF + 5 * DAY, next_marks=17)
+    days = [{"due": due, "marks": marks, "size": "1.0\u00a0KiB"} for due, marks in (("now", 3), ("2026-06-14", 17))]
     totals = Totals(3, AS_OF, [VerdictCount("mark", "p", 42, 2048)], {"lake/x": "a cycle"})
-    shown = state_summary(totals, waiting, LastSweep(date(2026, 6, 8), DONE), ["log_is_sound"], AS_OF)
+    shown = state_summary(totals, waiting, days, LastSweep(date(2026, 6, 8), DONE), ["log_is_sound"])
     assert shown.splitlines() == [
         "**42 transactions are marked** (2.0 KiB): 17 due on 14 June 2026. **1 dataset is refused**: `lake/x`. A cycle."
         " **1 check fails**: `log_is_sound`. Last sweep on 8 June 2026: 275 deleted, 5 spared, 2.0 KiB freed.",
         "",
         "| due | transactions | size |",
         "| --- | --- | --- |",
+        "| now | 3 | 1.0\u00a0KiB |",
         "| 14\u00a0June\u00a02026 | 17 | 1.0\u00a0KiB |",
-        "| 18\u00a0June\u00a02026 | 25 | 1.0\u00a0KiB |",
     ]
-    quiet = state_summary(Totals(0, None, [], {}), [], None, [], AS_OF)
+    quiet = state_summary(Totals(0, None, [], {}), Waiting(), [], None, [])
     assert quiet == "**Nothing is marked.** No check fails. Nothing has been swept yet."
 
 
