@@ -175,9 +175,9 @@ BUDGETS: Mapping[str, int] = {
     "evaluation": 2_300,
     "sweep": 2_660,
     "pipeline": 2_510,
-    "people": 4_890,
-    "render": 2_300,
-    "dagster": 3_370,
+    "people": 4_870,
+    "render": 2_290,
+    "dagster": 3_330,
     "demo": 780,
     "retention_assets_tests": 60_430,
 }

@@ -77,7 +77,11 @@ def audit_verify(request: VerifyRequest, environment: Environment) -> Result:
     if request.save_head and failures:
         failures[0] += f" {request.save_head} was not written."
     elif request.save_head:
-        _save(result.head, request.save_head)
+        # at once or not at all: half a head would look like a fault of the ledger
+        descriptor, name = tempfile.mkstemp(dir=request.save_head.parent, prefix=f".{request.save_head.name}-")
+        with open(descriptor, "w", encoding="utf-8") as stream:
+            stream.write(json.dumps(asdict(result.head)) + "\n")
+        os.replace(name, request.save_head)
         notes += (f"the head is in {request.save_head}; keep it where nobody who can write the ledger can write it",)
     sound = f"The record is sound: {result.rows:,} rows with {result.members:,} members say what was written."
     remarks = (f"remark: {remark}" for remark in result.remarks)
@@ -240,14 +244,6 @@ def _read_head(file: Path) -> ChainHead:
         case {"position": int(position), "hash": str(digest)} if position >= 0 and len(digest) == _HASH_LENGTH:
             return ChainHead(position, digest)
     raise BadInput(Problem("is no head of an audit", file=str(file), expected=_EXPECTED))
-
-
-def _save(head: ChainHead, file: Path) -> None:
-    # at once or not at all: half a head would look like a fault of the ledger
-    descriptor, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}-")
-    with open(descriptor, "w", encoding="utf-8") as stream:
-        stream.write(json.dumps(asdict(head)) + "\n")
-    os.replace(name, file)
 
 
 @examples("retention audit verify", "retention audit verify --new")

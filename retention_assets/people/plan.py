@@ -145,8 +145,13 @@ class RetentionPlan:
         if self.policies:
             rules = [(policy.name, policy.description, sentence(policy)) for policy in self.policies]
             yield table("Why", ("policy", "what it is for", "the rule in force"), rules, prose=True)
-        if detail:
-            yield from self._detail()
+        lists = (
+            _table_of("To be marked", self.newly_marked, "due_at", Minute("due")),
+            self.deleted_table(),
+            _table_of("To be spared", self.spared, "why", Column("why")),
+            _table_of("Marked before, and not due yet", self.waiting, "due_at", Minute("due")),
+        )
+        yield from (part for part in lists if detail and part.row_count)
 
     def deletion_tables(self, names: Iterable[str] = ("deleted",)) -> Iterator[Table]:
         """Tables by dataset and policy, with what would be spared and what goes with deletions."""
@@ -277,15 +282,6 @@ class RetentionPlan:
     def deleted_table(self, most: int | None = None) -> Table:
         """Transactions that would be deleted, or the first of them."""
         return _table_of("To be deleted now", self.deleted, "by", Column(""), most)
-
-    def _detail(self) -> Iterator[Table]:
-        tables = (
-            _table_of("To be marked", self.newly_marked, "due_at", Minute("due")),
-            self.deleted_table(),
-            _table_of("To be spared", self.spared, "why", Column("why")),
-            _table_of("Marked before, and not due yet", self.waiting, "due_at", Minute("due")),
-        )
-        yield from (part for part in tables if part.row_count)
 
 
 def _table_of(title: str, transactions: pa.Table, last: str, column: Column, most: int | None = None) -> Table:

@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from shlex import quote
 from typing import Annotated, Any
@@ -56,7 +57,7 @@ from retention_assets.policy.sentences import count, hold_sentence, sentence
 from retention_assets.render.tables import book_tables, compare_tables, load_table, preview_tables, version_table
 from retention_assets.settings.model import Settings
 from retention_assets.stores.logs import read_lines
-from retention_assets.stores.protocol import Store, call_store
+from retention_assets.stores.protocol import call_store
 
 
 def policies_of(paths: Sequence[Path], settings: Settings, branches: Mapping[str, bool | None] | None = None) -> Policies:
@@ -88,16 +89,13 @@ def _read_all(path: Path | None, environment: Environment) -> tuple[Log, tuple[s
     lines, away = [LINES.empty_table()], list[str]()
     for settings in environment.settings.stores:
         try:
-            lines.append(_lines_of(environment.stores([settings.name])[settings.name]))
+            store = environment.stores([settings.name])[settings.name]
+            lines.append(call_store(store, partial(read_lines, store, call_store(store, store.datasets))))
         except Refused as fault:
             away.append(str(fault))
     if len(lines) == 1:
         raise Refused("\n".join(away))
     return sound_log(pa.concat_tables(lines).combine_chunks()), tuple(away)
-
-
-def _lines_of(store: Store) -> pa.Table:
-    return call_store(store, lambda: read_lines(store, store.datasets()))
 
 
 # --- files ---

@@ -121,15 +121,9 @@ def _purge_warning(name: str, grace: Duration | None, environment: Environment) 
 def _check_grace(grace: Duration | None, environment: Environment) -> None:
     least = environment.settings.realms
     if grace is not None and least.grace_of(grace) != grace:
-        raise BadInput(
-            Problem(
-                "is shorter than realms.min_grace in the settings",
-                key="grace",
-                value=str(grace),
-                expected=f"at least {least.min_grace}",
-                remedy="Whoever keeps the settings may lower realms.min_grace; 0s needs `confirm: no-grace` beside it.",
-            )
-        )
+        words, expected = "is shorter than realms.min_grace in the settings", f"at least {least.min_grace}"
+        remedy = "Whoever keeps the settings may lower realms.min_grace; 0s needs `confirm: no-grace` beside it."
+        raise BadInput(Problem(words, key="grace", value=str(grace), expected=expected, remedy=remedy))
 
 
 def _refuse_unknown(name: str, environment: Environment) -> None:

@@ -78,7 +78,11 @@ def make_report(request: ReportRequest, environment: Environment) -> Result:
         if ledger and reported:
             report = _report(ledger, reported, environment.settings.prices, request)
             # Plots are about all datasets, so they would not fit what is said of some.
-            plots = _plots(ledger, report) if request.html and request.is_about_all else []
+            if request.html and request.is_about_all:
+                # what waits is known of the present only
+                as_of, day = now(), report.last or report.execution_date
+                drawn = plots_of(ledger.pending, Fates.recorded(ledger, as_of).pending(ledger), day, as_of)
+                plots = [drawn.freed, drawn.ages] if day == as_of.date() else [drawn.freed]
     if report is None:
         unwritten = f". {request.html} was not written" if request.html else ""
         notes.append(f"no day has a report yet: the first sweep opens one{unwritten}")
@@ -101,13 +105,6 @@ def make_report(request: ReportRequest, environment: Environment) -> Result:
 
 
 report = command(make_report, "report")
-
-
-def _plots(ledger: Ledger, report: DayReport) -> list[Plot]:
-    # what waits is known of the present only
-    as_of, day = now(), report.last or report.execution_date
-    plots = plots_of(ledger.pending, Fates.recorded(ledger, as_of).pending(ledger), day, as_of)
-    return [plots.freed, plots.ages] if day == as_of.date() else [plots.freed]
 
 
 def _write(text: str, file: Path) -> None:

@@ -50,8 +50,6 @@ _SHOWN = {
         "bytes_hidden": "bytes hidden",
     },
 }
-
-
 # transactions that the question at a terminal names
 _MOST_NAMED = 20
 
