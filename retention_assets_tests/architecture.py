@@ -179,7 +179,7 @@ BUDGETS: Mapping[str, int] = {
     "render": 2_290,
     "dagster": 3_330,
     "demo": 780,
-    "retention_assets_tests": 60_430,
+    "retention_assets_tests": 60_440,
 }
 # Docstrings that begin with a word by which no sentence says what a thing is; and imports by tests of a module inside a folder.
 OPENINGS, ARROWS = 4, 557

@@ -6,12 +6,13 @@ import re
 import sys
 import tomllib
 from collections.abc import Mapping
-from importlib.metadata import packages_distributions
+from importlib.metadata import distributions, packages_distributions
 from pathlib import Path
 from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 from retention_assets_tests.source import imports
@@ -112,3 +113,9 @@ def test_what_a_program_in_a_string_imports_is_there() -> None:
     found = {match.groups() for text in strings for match in IN_STRINGS.finditer(text)}
     assert ("retention_assets.dagster.headless", "run_job") in found
     assert sorted(f"{module}: {name}" for module, name in found if not hasattr(importlib.import_module(module), name)) == []
+
+
+def test_every_pin_suits_the_oldest_python_that_is_supported() -> None:
+    """A newer patch release at hand would hide a pin that 3.11.0 can't install."""
+    needs = {found.name: found.metadata["Requires-Python"] or "" for found in distributions()}
+    assert [name for name, versions in needs.items() if not SpecifierSet(versions).contains("3.11.0")] == []
