@@ -164,7 +164,7 @@ BUDGETS: Mapping[str, int] = {
     "frames": 3_480,
     "exchange": 670,
     "sql": 2_420,
-    "ledger": 6_460,
+    "ledger": 6_470,
     "stores": 1_210,
     "stores.places": 1_960,
     "stores.files": 1_400,
@@ -177,9 +177,9 @@ BUDGETS: Mapping[str, int] = {
     "pipeline": 2_510,
     "people": 4_870,
     "render": 2_290,
-    "dagster": 3_330,
+    "dagster": 3_350,
     "demo": 780,
-    "retention_assets_tests": 60_440,
+    "retention_assets_tests": 60_450,
 }
 # Docstrings that begin with a word by which no sentence says what a thing is; and imports by tests of a module inside a folder.
 OPENINGS, ARROWS = 4, 557

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from operator import itemgetter
@@ -15,14 +15,14 @@ from retention_assets.dagster.check_queries import check_result
 from retention_assets.dagster.naming import Names
 from retention_assets.dagster.partitions import DatasetPage, few, retention_asset
 from retention_assets.dagster.step import Metadata, Step
-from retention_assets.datasets import DatasetFilter, by_store, store_of
+from retention_assets.datasets import by_store, store_of
 from retention_assets.environment import Environment
 from retention_assets.errors import Refused
-from retention_assets.evaluation.fates import Fates, upcoming
+from retention_assets.evaluation.fates import Fates
 from retention_assets.evaluation.rules_in_force import Rulebook, load_rules
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.marking import PendingSweep
-from retention_assets.ledger.states import Waiting
+from retention_assets.ledger.states import LastSweep, PendingGroup, Totals, Waiting
 from retention_assets.outcomes import Outcome
 from retention_assets.people.history import last_seen
 from retention_assets.people.realms import reported_realms
@@ -51,10 +51,9 @@ from retention_assets.render.summaries import (
     state_summary,
     sweep_summary,
     swept_summary,
-    waiting_numbers,
     week_summary,
 )
-from retention_assets.render.svg import Plots, plots_of
+from retention_assets.render.svg import Plots, plots_of, since
 from retention_assets.render.terminal import console, status_text
 from retention_assets.render.text import kib
 from retention_assets.report import DayReport, day_report
@@ -273,31 +272,53 @@ def purge_report(run: Step, ledger: Ledger) -> Metadata:
     """
     day = run.as_of.date()
     run.clean_warehouse(ledger, [run.key.path[-1]], _KEPT)
-    due = Waiting.of(Fates.recorded(ledger, run.as_of).pending(ledger), run.as_of).due
-    ledger.reports.note_look(run.as_of, run.actor, due)
+    state = _State.read(ledger, run.as_of)
+    ledger.reports.note_look(run.as_of, run.actor, Waiting.of(state.waiting, run.as_of).due)
     file = inside(run.folder, f"{day.isoformat()}.html")
     # Only what a browser may open from a page is a link. Other files are shown by the path below the warehouse: a page is
     # as wide as its longest word, and a whole path would hide the ends of all sentences.
     link = dg.MetadataValue.url(file) if file.startswith(("http://", "https://")) else run.warehouse.below(file)
-    report, plots, metadata = state_page(run.retention, ledger, run.as_of, {"page": link})
+    report, plots, metadata = _state_page(state, run.retention, ledger, {"page": link})
     write_text(page_of(report, (plots.freed, plots.ages)), file)
     run.log.info(f"The page of the report: {file}")
     return metadata
 
 
-def state_page(
-    retention: Environment, ledger: Ledger, as_of: datetime, entries: Mapping[str, Any]
+@dataclass(frozen=True)
+class _State:
+    """State of the ledger at an instant, as far as the database adds it up in groups."""
+
+    as_of: datetime
+    fates: Fates
+    waiting: Sequence[PendingGroup]
+    totals: Totals
+    last: LastSweep | None
+    failing: Sequence[str]
+
+    @classmethod
+    def read(cls, ledger: Ledger, as_of: datetime) -> "_State":
+        fates, failing = Fates.recorded(ledger, as_of), sorted({row.check for row in ledger.violations.standing()})
+        states = ledger.states
+        return cls(as_of, fates, fates.pending(ledger), states.totals(), states.last_sweep(), failing)
+
+    @property
+    def data(self) -> dict[str, Any]:
+        last = {"day": self.last.day.isoformat(), **self.last.counters} if self.last else None
+        shown = {**pending_metadata(self.waiting, self.as_of), **totals_metadata(self.totals)}
+        return {"day": self.as_of.date().isoformat(), **shown, "failing_checks": list(self.failing), "last_sweep": last}
+
+
+def _state_page(
+    state: _State, retention: Environment, ledger: Ledger, entries: Mapping[str, Any]
 ) -> tuple[DayReport, Plots, Metadata]:
-    """State of the ledger at an instant: report of the day, its plots, and the page of both."""
-    fates, day = Fates.recorded(ledger, as_of), as_of.astimezone(UTC).date()
-    waiting, totals, last = fates.pending(ledger), ledger.states.totals(), ledger.states.last_sweep()
+    day, totals = state.as_of.astimezone(UTC).date(), state.totals
     report = replace(day_report(ledger, day, prices=retention.settings.prices), realms=reported_realms(ledger))
-    plots = plots_of(ledger.pending, waiting, day, as_of)
-    coming = upcoming_rows(upcoming(ledger, fates, as_of, _DAYS_AHEAD, DatasetFilter(), MOST_SHOWN))
-    week = week_rows(ledger.pending.freed(as_of - timedelta(days=_WEEK)))
-    failing = sorted({row.check for row in ledger.violations.standing()})
-    marked = Waiting.of(waiting, as_of)
-    total = report.total
+    freed = ledger.pending.freed(since(day))
+    plots = plots_of(freed, state.waiting, day, state.as_of)
+    due = ledger.pending.next_due(state.as_of + timedelta(days=_DAYS_AHEAD), MOST_SHOWN)
+    coming = upcoming_rows((row, state.fates.of(row)) for row in due)
+    week = week_rows(group for group in freed if group.as_of > state.as_of - timedelta(days=_WEEK))
+    marked, total = Waiting.of(state.waiting, state.as_of), report.total
     rows = [
         {"dataset": line.dataset, **line.counters, "finished": "yes" if line.finished_at else "no"}
         for line in report.lines[:MOST_SHOWN]
@@ -312,13 +333,13 @@ def state_page(
         "realms": [realm.sentence for realm in report.realms],
         "next_to_go": coming,
         "last_7_days": week,
-        "state": {**waiting_numbers(marked), **totals_metadata(totals), "failing_checks": failing},
+        "state": state.data,
     }
     numbers = {
         "marked": marked.marks,
         "marked (KiB)": kib(marked.bytes),
         "refused": len(totals.refused),
-        "failing checks": len(failing),
+        "failing checks": len(state.failing),
         "datasets": totals.datasets,
         "transactions": totals.transactions,
         "size (KiB)": kib(totals.bytes),
@@ -334,9 +355,8 @@ def state_page(
         "by age": plot_metadata(plots.ages),
         **entries,
     }
-    summary = state_summary(totals, marked, due_by_day(waiting, as_of), last, failing)
-    lists = {"week in full": week, "day in full": rows}
-    return report, plots, page(summary, lists, numbers, data, shown)
+    summary = state_summary(totals, marked, due_by_day(state.waiting, state.as_of), state.last, state.failing)
+    return report, plots, page(summary, {"week in full": week, "day in full": rows}, numbers, data, shown)
 
 
 def state_events(
@@ -348,7 +368,9 @@ def state_events(
     last = records[0].asset_materialization if records else None
     if last is None:
         return
-    entries = {"page": last.metadata["page"]} if "page" in last.metadata else {}
-    *_, metadata = state_page(retention, ledger, last_seen(retention, ledger), entries)
-    if DATA not in last.metadata or last.metadata[DATA].value != metadata[DATA].value:
+    state, before = _State.read(ledger, last_seen(retention, ledger)), last.metadata.get(DATA)
+    data = before.data if isinstance(before, dg.JsonMetadataValue) else None
+    if not isinstance(data, Mapping) or data.get("state") != state.data:
+        entries = {"page": last.metadata["page"]} if "page" in last.metadata else {}
+        *_, metadata = _state_page(state, retention, ledger, entries)
         yield dg.AssetMaterialization(key, metadata=metadata)

@@ -131,6 +131,12 @@ class PendingMarks(LedgerPart):
         with self.database.reading() as connection:
             return [dict(row) for query in queries for row in connection.execute(query).mappings()]
 
+    def next_due(self, until: datetime, most: int) -> list[Mapping[str, Any]]:
+        """First open marks that are due until an instant."""
+        query = select(*SHOWN.values()).select_from(SHOWN_MARKS).where(text(OPEN), MARKS.c.due_at <= until)
+        rows = self.rows(query.order_by(MARKS.c.due_at, MARKS.c.dataset, MARKS.c.transaction).limit(most))
+        return [dict(row._mapping) for row in rows]
+
     def freed(self, since: datetime) -> list[FreedGroup]:
         gone = _deleted(since)
         amounts = (func.count().label("transactions"), ByteSum(gone.c.bytes).label("bytes"))

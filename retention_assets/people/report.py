@@ -20,7 +20,7 @@ from retention_assets.people.operation import DatasetGlobs, Day, Flags, Kind, Re
 from retention_assets.people.realms import reported_realms
 from retention_assets.render.html import page_of
 from retention_assets.render.summaries import looks_words
-from retention_assets.render.svg import Plot, plots_of
+from retention_assets.render.svg import Plot, plots_of, since
 from retention_assets.render.tables import report_tables
 from retention_assets.report import DayReport, as_json, day_report, days_report
 from retention_assets.settings.sections import Prices
@@ -81,7 +81,7 @@ def make_report(request: ReportRequest, environment: Environment) -> Result:
             if request.html and request.is_about_all:
                 # what waits is known of the present only
                 as_of, day = now(), report.last or report.execution_date
-                drawn = plots_of(ledger.pending, Fates.recorded(ledger, as_of).pending(ledger), day, as_of)
+                drawn = plots_of(ledger.pending.freed(since(day)), Fates.recorded(ledger, as_of).pending(ledger), day, as_of)
                 plots = [drawn.freed, drawn.ages] if day == as_of.date() else [drawn.freed]
     if report is None:
         unwritten = f". {request.html} was not written" if request.html else ""

@@ -9,7 +9,7 @@ import dagster as dg
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from retention_assets.evaluation.fates import Upcoming
+from retention_assets.evaluation.fates import Fate
 from retention_assets.frames.log import LOG
 from retention_assets.frames.statistics import LARGEST, merge_reason_counts
 from retention_assets.frames.verdicts.decisions import CANDIDATE_MARKS, VERDICTS
@@ -297,17 +297,18 @@ def due_by_day(waiting: Sequence[PendingGroup], as_of: datetime) -> Rows:
     ]
 
 
-def upcoming_rows(upcoming: Upcoming) -> Rows:
+def upcoming_rows(marks: Iterable[tuple[Mapping[str, Any], Fate]]) -> Rows:
     """Transactions that go next, by name, in the order in which they fall due."""
+    going = sorted(((fate.at, row) for row, fate in marks if fate.goes), key=lambda mark: mark[0])
     return [
         {
-            "due": minute_in_utc(row["due_at"]),
+            "due": minute_in_utc(at),
             "dataset": row["dataset"],
             "transaction": row["transaction"],
             "size": cell_size(row["bytes"]),
             "policy": row["policy"],
         }
-        for row in upcoming.first
+        for at, row in going
     ]
 
 

@@ -12,7 +12,7 @@ from datetime import UTC, date, datetime, timedelta
 from urllib.parse import quote
 from xml.etree.ElementTree import Element, tostring
 
-from retention_assets.ledger.states import FreedGroup, PendingGroup, PendingMarks
+from retention_assets.ledger.states import FreedGroup, PendingGroup
 from retention_assets.policy.sentences import count
 from retention_assets.render.text import day_of_month, period_of, size_of, visible
 
@@ -279,8 +279,8 @@ class Plots:
     ages: Plot
 
 
-def plots_of(pending: PendingMarks, waiting: Sequence[PendingGroup], day: date, as_of: datetime) -> Plots:
-    days = freed_days(pending.freed(since(day)), day)
+def plots_of(freed: Sequence[FreedGroup], waiting: Sequence[PendingGroup], day: date, as_of: datetime) -> Plots:
+    days = freed_days(freed, day)
     return Plots(days, freed_plot(days), ages_plot(waiting, as_of))
 
 

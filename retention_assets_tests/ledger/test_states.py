@@ -109,6 +109,15 @@ def test_what_waits_is_summed_by_policy_time_and_state(ledger: Ledger) -> None:
     assert [group.policy for group in ledger.pending.waiting(["lake/other"])] == ["p"]
 
 
+def test_the_next_that_are_due_are_few_and_in_order(ledger: Ledger) -> None:
+    ledger.marks.mark(candidates(["T3", "T1"]), T0 + DAY, "evaluation")
+    ledger.marks.mark(candidates(["T2"]), T0 + 2 * DAY, "evaluation")
+    due = ledger.pending.next_due(T0 + 30 * DAY, 2)
+    assert [row["transaction"] for row in due] == ["T1", "T3"]
+    assert [row["transaction"] for row in ledger.pending.next_due(due[0]["due_at"], 9)] == ["T1", "T3"]
+    assert ledger.pending.next_due(T0, 9) == []
+
+
 def test_what_was_freed_counts_once_on_the_day_of_the_plan_that_did_it(ledger: Ledger) -> None:
     ledger.marks.mark(candidates(["T1", "T2"]), T0, "evaluation")
     lease, plan, marks = planned(ledger)
