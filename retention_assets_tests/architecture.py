@@ -177,9 +177,9 @@ BUDGETS: Mapping[str, int] = {
     "pipeline": 2_510,
     "people": 4_870,
     "render": 2_290,
-    "dagster": 3_350,
+    "dagster": 3_360,
     "demo": 780,
-    "retention_assets_tests": 60_450,
+    "retention_assets_tests": 60_460,
 }
 # Docstrings that begin with a word by which no sentence says what a thing is; and imports by tests of a module inside a folder.
 OPENINGS, ARROWS = 4, 557

@@ -22,7 +22,7 @@ from retention_assets.dagster.assets import branch_views, candidate_marks, reten
 from retention_assets.dagster.check_queries import CHECKS
 from retention_assets.dagster.checks import check_events
 from retention_assets.dagster.naming import Names
-from retention_assets.dagster.partitions import RetentionAsset
+from retention_assets.dagster.partitions import BACKFILL, RetentionAsset
 from retention_assets.dagster.step import (
     AsOfConfig,
     JudgingConfig,
@@ -128,7 +128,8 @@ def chain(
                         check for check in checks if check.key(step.key) in selected or (step.key in made and check.blocking)
                     ]
                     yield from check_events(replace(step, makes_nothing=not made), wanted, selected)
-                if made and names.key(purge_report.name) not in made:
+                # An event in a backfill would count as the report that the backfill is to make.
+                if made and names.key(purge_report.name) not in made and BACKFILL not in context.run.tags:
                     yield from _state_events(context.instance, resources_in(context.resources, names))
 
         return retention

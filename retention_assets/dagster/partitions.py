@@ -124,7 +124,7 @@ Work = Callable[[Step, Ledger], Metadata]
 # root of the paths that a repository has for the package's modules
 _ROOT = Path(__file__).parents[2]
 # Dagster's tag for a run of a backfill
-_BACKFILL = "dagster/backfill"
+BACKFILL = "dagster/backfill"
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ class RetentionAsset:
         is_few = len(keys) <= _MOST_PARTITIONS
         yield from partition_events(step, [page for page in pages if page is not own and (is_few or page.refused is not None)])
         # Dagster ends a backfill at an event of a partitioned asset that names no partition, unless it is an observation.
-        whole = dg.AssetObservation if _BACKFILL in step.run.tags else dg.AssetMaterialization
+        whole = dg.AssetObservation if BACKFILL in step.run.tags else dg.AssetMaterialization
         yield whole(asset_key=step.key, metadata=metadata)
 
     def do(self, step: Step) -> tuple[Metadata, list[DatasetPage]]:

@@ -11,8 +11,9 @@ import dagster as dg
 import pytest
 
 from retention_assets.dagster.headless import JobResult, run_job
+from retention_assets.policy import Hold
+from retention_assets_tests.dagster.launch import materialize, tick
 from retention_assets_tests.dagster.launch import run as run_config
-from retention_assets_tests.dagster.launch import tick
 from retention_assets_tests.sweep.lakes import DUE, MARKED, Lake
 
 SOME = "main: S1:SNAPSHOT@90d=10 - S2:SNAPSHOT@80d=20 - S3:SNAPSHOT@1d=30"
@@ -125,3 +126,12 @@ def test_the_page_of_the_state_follows_every_change_and_no_other_page_has_one(
     assert [row["transaction"] for row in page_of("purge_report")["data"]["next_to_go"]] == ["S1", "S2"]
     for asset in ("retention_policies", "transaction_log", "branch_views", "candidate_marks", "swept_transactions"):
         assert "are marked" not in page_of(asset)["summary"]
+    # In a backfill it would count as the report that the backfill is still to make.
+    with lake.opened() as ledger:
+        hold = {"name": "h", "datasets": ["lake/a"], "transactions": ["S1"], "reason": "the audit", "owner": "ann"}
+        ledger.holds.place(Hold.model_validate(hold), "ann")
+    instance_on_disk.add_dynamic_partitions("datasets", ["lake/a"])
+    before, judging = pages(), ("retention_policies", "transaction_log", "branch_views", "candidate_marks")
+    for tags, more in (({"dagster/backfill": "b"}, 0), ({}, 1)):
+        made = materialize(lake.settings, instance_on_disk, judging, MARKED, partition_key="lake/a", tags=tags)
+        assert (made.success, pages()) == (True, before + more)
