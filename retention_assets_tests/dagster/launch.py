@@ -33,7 +33,10 @@ def _definitions(settings: Settings) -> dg.Definitions:
 
 def tick(settings: Settings, instance: dg.DagsterInstance, name: str, cursor: str | None = None) -> Any:
     """What a sensor asks for: `run_requests`, `skip_message`, `cursor`."""
-    defs = _definitions(settings)
+    return tick_of(_definitions(settings), instance, name, cursor)
+
+
+def tick_of(defs: dg.Definitions, instance: dg.DagsterInstance, name: str, cursor: str | None = None) -> Any:
     resources: Mapping[str, object] = dict(defs.resources or {})
     with dg.build_sensor_context(instance=instance, cursor=cursor, definitions=defs, resources=resources) as context:
         return defs.get_repository_def().get_sensor_def(name).evaluate_tick(context)

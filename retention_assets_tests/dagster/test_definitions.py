@@ -109,10 +109,8 @@ ASSETS = ("transaction_log", "branch_views", "candidate_marks", "swept_transacti
 @pytest.mark.long
 @pytest.mark.usefixtures("local_spark")
 def test_one_partition_is_one_dataset_and_a_range_is_one_run(tmp_path: Path, instance: dg.DagsterInstance) -> None:
-    lake = Lake(tmp_path / "lake")
     keys = [f"lake/d{number}" for number in range(4)]
-    for key in keys:
-        lake.has(SOME, key)
+    lake = Lake(tmp_path / "lake").has(SOME, *keys)
     instance.add_dynamic_partitions("datasets", keys)
     assert materialize(lake.settings, instance, ASSETS[:3], MARKED, partition_key="lake/d2").success
     assert metadata(instance, "transaction_log")["datasets"] == 1

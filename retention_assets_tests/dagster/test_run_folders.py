@@ -35,10 +35,7 @@ LOG, VERDICTS = "transaction_log", "candidate_marks"
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
-    made = Lake(tmp_path / "lake")
-    for name in "abc":
-        made.has(SOME, f"lake/{name}")
-    return made
+    return Lake(tmp_path / "lake").has(SOME, "lake/a", "lake/b", "lake/c")
 
 
 @pytest.fixture

@@ -104,19 +104,8 @@ def _without_seals(row: dict[str, Any]) -> dict[str, Any]:
 
 def _is_chance(column: str) -> bool:
     chance = {
-        "act",
-        "changed_act",
-        "digest",
-        "hash",
-        "id",
-        "position",
-        "previous",
-        "seal",
-        "end_seal",
-        "token",
-        "looked_at",
-        "at",
-    }
+        "act", "changed_act", "digest", "hash", "id", "position", "previous", "seal", "end_seal", "token", "looked_at", "at",
+    }  # fmt: skip
     return column in chance or (column.endswith("_at") and column not in ("due_at", "marked_at"))
 
 

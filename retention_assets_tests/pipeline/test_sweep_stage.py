@@ -169,9 +169,7 @@ def lake(tmp_path: Path) -> Lake:
 
 @contextmanager
 def staged(lake: Lake, datasets: tuple[str, ...] = ("lake/d", "lake/e")) -> Iterator[Stage]:
-    for dataset in datasets:
-        lake.has(FIVE, dataset)
-    lake.marks()
+    lake.has(FIVE, *datasets).marks()
     with lake.opened() as ledger:
         yield Stage(lake, ledger)
 
@@ -485,7 +483,7 @@ def cycle(tmp_path: Path) -> ObjectsCycle:
 
 
 def run(cycle: ObjectsCycle, spark: "SparkSession" = HERE, stop: threading.Event | None = None) -> dict[str, SweepResult]:
-    with cycle.ledger() as ledger:
+    with cycle.opened() as ledger:
         rulebook = load_rulebook(ledger, cycle.settings, RUN)
         watch = SweepWatch(ledger, rulebook, RUN, stop or threading.Event())
         task = SweepTask(cycle.settings, rulebook.files, ledger.id, OBJECTS_DUE, RUN, folder_of(cycle))
@@ -522,7 +520,7 @@ def test_a_source_is_read_once_for_all_datasets_and_tasks(
     assert "Counted: mail 7" in cycle.why("b/two", "blobs/b")
     assert left(cycle) == []
     assert not (Path(folder_of(cycle)) / "looks").exists()
-    with cycle.ledger() as ledger:
+    with cycle.opened() as ledger:
         assert ledger.verify().faults == ()
 
 
@@ -530,9 +528,9 @@ def test_a_look_that_fails_is_told_of_each_dataset_and_other_stores_go_on(cycle:
     (cycle.folder / "other").mkdir()
     other = LocalObjects(cycle.folder / "other")
     other.put("a/one", b"x")
-    settings = json.loads(cycle.file.read_text())
+    settings = json.loads(cycle.settings_file.read_text())
     settings["stores"].append({**other.settings(), "name": "others"})
-    cycle.file.write_text(json.dumps(settings))
+    cycle.settings_file.write_text(json.dumps(settings))
     cycle.marks()
     (cycle.folder / "broken").touch()
     results = run(cycle)
@@ -605,7 +603,7 @@ def test_who_is_asked_to_end_while_it_looks_sweeps_nothing(cycle: ObjectsCycle, 
 
 def test_the_word_to_stop_reaches_tasks_by_the_ledger(cycle: ObjectsCycle, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = StopRequest(cycle.settings, RUN)
-    with cycle.ledger() as ledger:
+    with cycle.opened() as ledger:
         ledger.sweep_runs.beat(RUN)
         assert not asked()
         ledger.sweep_runs.stop(RUN, "Somebody said so.")
@@ -627,7 +625,7 @@ def test_what_a_killed_look_has_left_is_removed_by_the_next_run(cycle: ObjectsCy
     killed.join()
     assert killed.exitcode == -signal.SIGKILL
     assert left(cycle)
-    with cycle.ledger() as ledger:
+    with cycle.opened() as ledger:
         assert Warehouse(str(cycle.folder / "warehouse")).clean(ledger, ["swept_transactions"], lambda *_: True) == 1
     assert left(cycle) == []
     assert deleted(run(cycle)) == len(KEYS) - 1

@@ -1,18 +1,21 @@
-"""Judging and marking without Spark, as sweeps of tests begin."""
+"""Judging and marking without Spark, as sweeps of tests begin; and a folder of settings whose ledger says what became of marks."""
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from functools import lru_cache
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
+from retention_assets.environment import Environment
 from retention_assets.evaluation.rules_in_force import load_rulebook
 from retention_assets.frames import candidate_marks, new_marks, sound_log
-from retention_assets.ledger import CANDIDATES, Ledger
+from retention_assets.ledger import CANDIDATES, Ledger, open_ledger
 from retention_assets.pipeline.part_frames import write_already_marked
 from retention_assets.settings import Settings, load_settings
 from retention_assets.stores.protocol import Store
+from retention_assets.sweep import Sweeper, SweepResult
 from retention_assets_tests.histories import AS_OF
 
 MARKED = AS_OF + timedelta(days=3 * 365)
@@ -41,3 +44,55 @@ def settings_in(file: Path, text: bytes) -> Settings:
     """The settings of a file with this text, read once: most tests ask ten times."""
     assert file.read_bytes() == text
     return load_settings(file)
+
+
+class SettingsFolder:
+    """A folder of settings: sweeping what is due, and what the ledger says of it."""
+
+    folder: Path
+    # whose marks are meant where none are named; None: all
+    usual: ClassVar[tuple[str, ...] | None] = None
+
+    @property
+    def settings_file(self) -> Path:
+        return self.folder / "retention.yaml"
+
+    @property
+    def settings(self) -> Settings:
+        return settings_in(self.settings_file, self.settings_file.read_bytes())
+
+    @property
+    def environment(self) -> Environment:
+        return Environment(self.settings)
+
+    @property
+    def stores(self) -> dict[str, Store]:
+        return self.environment.stores()
+
+    def opened(self) -> Ledger:
+        return open_ledger(self.settings.ledger, simulated=self.settings.clock.simulated)
+
+    def sweeps(self, as_of: datetime = AS_OF + timedelta(days=7), **sweeper: Any) -> dict[str, SweepResult]:
+        """Sweep what is due; the result of each dataset."""
+        with self.opened() as ledger:
+            rulebook = load_rulebook(ledger, self.settings, "test")
+            if store := sweeper.pop("store", None):
+                sweeper["stores"] = {store.name: store}
+            stores = sweeper.pop("stores", self.stores)
+            done = Sweeper(ledger, stores, rulebook, as_of, "test", **sweeper).run(ledger.marks.datasets_to_sweep(as_of))
+            return {result.dataset: result for result in done}
+
+    def statuses(self, *datasets: str) -> dict[str, str]:
+        with self.opened() as ledger:
+            rows = ledger.marks.table(datasets or self.usual).to_pylist()
+        return {row["transaction"]: row["status"] for row in rows}
+
+    def why(self, transaction: str, *datasets: str) -> str:
+        """Why the newest mark of a transaction is where it is, or what its last error was."""
+        with self.opened() as ledger:
+            rows = [row for row in ledger.marks.table(datasets or self.usual).to_pylist() if row["transaction"] == transaction]
+        return str(rows[-1]["why"] or rows[-1]["last_error"])
+
+    def verified(self) -> tuple[str, ...]:
+        with self.opened() as ledger:
+            return ledger.verify().faults

@@ -14,11 +14,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from retention_assets.environment import Environment
-from retention_assets.evaluation.rules_in_force import load_rulebook
-from retention_assets.ledger import Ledger, open_ledger
 from retention_assets.policy import Duration, Hold
-from retention_assets.settings import Settings
 from retention_assets.stores.dry_run import RecordingStore
 from retention_assets.stores.protocol import (
     Capabilities,
@@ -31,11 +27,10 @@ from retention_assets.stores.protocol import (
     Target,
     always,
 )
-from retention_assets.sweep import Sweeper, SweepResult
 from retention_assets_tests.clocks import CLOCK
 from retention_assets_tests.histories import AS_OF, History, history, to_lines
 from retention_assets_tests.ledger.states import plan_of, take_lease
-from retention_assets_tests.sweep.datasets import evaluate, settings_in
+from retention_assets_tests.sweep.datasets import SettingsFolder, evaluate
 
 # Five old views; S6 is the latest one.
 FIVE = "main: S1:SNAPSHOT@90d=10 - S2:SNAPSHOT@80d=10 - S3:SNAPSHOT@70d=10 - S4:SNAPSHOT@60d=10 - S5:SNAPSHOT@50d=10 - S6:SNAPSHOT@1d=10"
@@ -49,9 +44,10 @@ T = TypeVar("T")
 
 
 @dataclass
-class Lake:
+class Lake(SettingsFolder):
     """Everything below one folder."""
 
+    usual = ("lake/d",)
     folder: Path
     ledger_url: str = ""
     policies: str = OLD
@@ -76,10 +72,6 @@ class Lake:
         # JSON is YAML.
         self.settings_file.write_text(json.dumps(settings))
 
-    @property
-    def settings_file(self) -> Path:
-        return self.folder / "retention.yaml"
-
     def says(self, policies: str, holds: str = "") -> None:
         (self.folder / "policies" / "p.yaml").write_text(f"policies: [{policies}]\nholds: [{holds}]\n")
 
@@ -98,13 +90,14 @@ class Lake:
         with self.opened() as ledger:
             ledger.realms.change(name, status, "ann", "contract over", grace)
 
-    def has(self, drawing: str, dataset: str = "lake/d") -> "Lake":
-        """A dataset with a history, and two files for each transaction that has bytes."""
-        drawn = history(drawing, dataset=dataset)
-        self.drawn.append(drawn)
-        for row in drawn.transactions:
-            self._fill(dataset, row["transaction"])
-        self._log(dataset, to_lines([drawn]))
+    def has(self, drawing: str, *datasets: str) -> "Lake":
+        """Datasets with a history, and two files for each transaction that has bytes."""
+        for dataset in datasets or ("lake/d",):
+            drawn = history(drawing, dataset=dataset)
+            self.drawn.append(drawn)
+            for row in drawn.transactions:
+                self._fill(dataset, row["transaction"])
+            self._log(dataset, to_lines([drawn]))
         return self
 
     def _fill(self, dataset: str, transaction: str) -> None:
@@ -151,35 +144,10 @@ class Lake:
         begin = f"{dataset.removeprefix('lake/')}/"
         return {name.removeprefix(begin).partition("/")[0] for name in self.left() if name.startswith(begin)}
 
-    @property
-    def settings(self) -> Settings:
-        return settings_in(self.settings_file, self.settings_file.read_bytes())
-
-    @property
-    def environment(self) -> Environment:
-        return Environment(self.settings)
-
-    @property
-    def stores(self) -> dict[str, Store]:
-        return self.environment.stores()
-
-    def opened(self) -> Ledger:
-        return open_ledger(self.settings.ledger, simulated=self.settings.clock.simulated)
-
     def marks(self, as_of: datetime = MARKED) -> int:
         """Evaluate everything as the asset does, in one piece and without Spark; how many are new."""
         with self.opened() as ledger:
             return evaluate(ledger, self.stores.values(), self.settings, as_of, self.folder / "warehouse")
-
-    def sweeps(self, as_of: datetime = DUE, **sweeper: Any) -> dict[str, SweepResult]:
-        """Sweep what is due; the result of each dataset."""
-        with self.opened() as ledger:
-            rulebook = load_rulebook(ledger, self.settings, "test")
-            if store := sweeper.pop("store", None):
-                sweeper["stores"] = {store.name: store}
-            stores = sweeper.pop("stores", self.stores)
-            done = Sweeper(ledger, stores, rulebook, as_of, "test", **sweeper).run(ledger.marks.datasets_to_sweep(as_of))
-            return {result.dataset: result for result in done}
 
     def begins(self, *transactions: str, as_of: datetime = DUE, dataset: str = "lake/d") -> None:
         """A sweep is killed after it has written down what it begins with, before it deletes."""
@@ -193,25 +161,10 @@ class Lake:
     def elsewhere(self, happens: Callable[[], object], during: str = "swept", call: int = 1, **more: Any) -> "Elsewhere":
         return Elsewhere(self.stores["lake"], happens, during, call, **more)
 
-    def statuses(self, dataset: str = "lake/d") -> dict[str, str]:
-        with self.opened() as ledger:
-            rows = ledger.marks.table([dataset]).to_pylist()
-        return {row["transaction"]: row["status"] for row in rows}
-
-    def why(self, transaction: str, dataset: str = "lake/d") -> str:
-        """Why the newest mark of a transaction is where it is, or what its last error was."""
-        with self.opened() as ledger:
-            rows = [row for row in ledger.marks.table([dataset]).to_pylist() if row["transaction"] == transaction]
-        return str(rows[-1]["why"] or rows[-1]["last_error"])
-
     def report(self, as_of: datetime = DUE, dataset: str = "lake/d") -> dict[str, Any]:
         with self.opened() as ledger:
             (found,) = ledger.reports.of(as_of.date(), dataset)
         return dict(found)
-
-    def verified(self) -> tuple[str, ...]:
-        with self.opened() as ledger:
-            return ledger.verify().faults
 
 
 class Told(RecordingStore):

@@ -134,8 +134,7 @@ def test_a_killed_sweep_loses_nothing_and_is_finished_by_the_next(marked: Marked
 def test_a_share_that_is_killed_loses_nothing_and_is_finished_by_the_next(tmp_path: Path, sweepers: Any, last: int) -> None:
     """Three datasets that go together, of two marks each; a batch has three."""
     lake, names = Lake(tmp_path / "lake", policies=OLD.replace("batch: 2", "batch: 3")), ("lake/a", "lake/b", "lake/c")
-    for name in names:
-        lake.has("main: S1:SNAPSHOT@90d - S2:SNAPSHOT@80d - S3:SNAPSHOT@1d", name)
+    lake.has("main: S1:SNAPSHOT@90d - S2:SNAPSHOT@80d - S3:SNAPSHOT@1d", *names)
     assert lake.marks() == 6
     assert killed(sweepers, last, lake.ledger_url, lake.stores["lake"], lake.settings) in (-signal.SIGKILL, 0)
     assert lake.verified() == ()

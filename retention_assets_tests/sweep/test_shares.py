@@ -36,9 +36,7 @@ KEPT, LEFT = {"S1", "S2", "S3"}, {"S3"}
 @pytest.fixture
 def marked(tmp_path: Path) -> Lake:
     """Two marks that are due in each of three datasets, and batches that hold all of them."""
-    lake = Lake(tmp_path / "lake", policies=OLD.replace("batch: 2", "batch: 9"))
-    for name in NAMES:
-        lake.has(TWO, name)
+    lake = Lake(tmp_path / "lake", policies=OLD.replace("batch: 2", "batch: 9")).has(TWO, *NAMES)
     assert lake.marks() == 6
     return lake
 

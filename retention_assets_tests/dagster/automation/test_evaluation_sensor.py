@@ -67,8 +67,7 @@ class Looped(Lake):
 @pytest.fixture
 def lake(tmp_path: Path, clock: Clock) -> Looped:
     made = Looped(tmp_path / "lake")
-    for name in "abc":
-        made.has(SOME, f"lake/{name}")
+    made.has(SOME, "lake/a", "lake/b", "lake/c")
     return made
 
 

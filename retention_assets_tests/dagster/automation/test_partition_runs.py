@@ -49,9 +49,7 @@ def test_a_range_is_what_dagster_takes_for_it() -> None:
 @pytest.fixture
 def lake(lake: Lake, clock: Clock) -> Lake:
     """Six datasets; nobody has looked at them."""
-    for name in "cdef":
-        lake.has(SOME, f"lake/{name}")
-    return lake
+    return lake.has(SOME, *(f"lake/{name}" for name in "cdef"))
 
 
 @pytest.fixture

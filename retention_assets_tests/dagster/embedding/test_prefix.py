@@ -13,7 +13,7 @@ from retention_assets.errors import BadInput
 from retention_assets.policy import text_of
 from retention_assets.settings import Settings
 from retention_assets.settings.sections import DagsterSettings
-from retention_assets_tests.dagster.launch import create_run
+from retention_assets_tests.dagster.launch import create_run, tick_of
 from retention_assets_tests.sweep.lakes import DUE, MARKED, Lake
 
 HISTORY = "main: S1:SNAPSHOT@90d=10 - S2:SNAPSHOT@80d=10 - S3:SNAPSHOT@1d=10"
@@ -157,9 +157,9 @@ def test_a_sweep_on_its_way_holds_back_the_tick_of_its_own_environment_only(lake
     instance.create_run_for_job(
         build_defs(lake.settings, key_prefix="us").resolve_job_def("us__delete_sweep"), status=dg.DagsterRunStatus.STARTED
     )
-    assert len(_tick(defs, instance, "cold__eu__sweep_tick").run_requests) == 1
+    assert len(tick_of(defs, instance, "cold__eu__sweep_tick").run_requests) == 1
     mine = instance.create_run_for_job(defs.resolve_job_def("cold__eu__delete_sweep"), status=dg.DagsterRunStatus.STARTED)
-    assert mine.run_id in str(_tick(defs, instance, "cold__eu__sweep_tick").skip_message)
+    assert mine.run_id in str(tick_of(defs, instance, "cold__eu__sweep_tick").skip_message)
 
 
 def test_the_loop_waits_for_what_judges_in_its_own_environment_only(lake: Lake, instance: dg.DagsterInstance) -> None:
@@ -168,18 +168,12 @@ def test_the_loop_waits_for_what_judges_in_its_own_environment_only(lake: Lake, 
     create_run(instance, others.resolve_job_def("us__act_evaluate"), started)
     create_run(instance, others.resolve_implicit_global_asset_job_def(), started, ["us/candidate_marks"])
     for name in ("evaluation_loop", "policy_files"):
-        assert len(_tick(defs, instance, f"cold__eu__{name}").run_requests) == 1
+        assert len(tick_of(defs, instance, f"cold__eu__{name}").run_requests) == 1
     judged = create_run(instance, defs.resolve_implicit_global_asset_job_def(), started, ["cold/eu/candidate_marks"])
-    assert judged.run_id in str(_tick(defs, instance, "cold__eu__evaluation_loop").skip_message)
+    assert judged.run_id in str(tick_of(defs, instance, "cold__eu__evaluation_loop").skip_message)
     instance.report_run_canceled(judged)
     listed = create_run(instance, defs.resolve_job_def("cold__eu__act_evaluate"), started)
-    assert listed.run_id in str(_tick(defs, instance, "cold__eu__evaluation_loop").skip_message)
-
-
-def _tick(defs: dg.Definitions, instance: dg.DagsterInstance, name: str, cursor: str | None = None) -> Any:
-    resources = dict(defs.resources or {})
-    with dg.build_sensor_context(instance=instance, cursor=cursor, definitions=defs, resources=resources) as context:
-        return defs.get_repository_def().get_sensor_def(name).evaluate_tick(context)
+    assert listed.run_id in str(tick_of(defs, instance, "cold__eu__evaluation_loop").skip_message)
 
 
 def test_the_report_of_a_day_is_written_below_the_prefix(lake: Lake, instance: dg.DagsterInstance) -> None:

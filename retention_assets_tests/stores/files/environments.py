@@ -149,6 +149,20 @@ class Files(Environment):
         raise NotImplementedError
 
 
+@contextmanager
+def not_unlinking(stays: Callable[[str], bool]) -> Iterator[None]:
+    unlink = os.unlink
+
+    def stubborn(name: Any, *, dir_fd: int | None = None) -> None:
+        if dir_fd is not None and stays(f"{os.readlink(f'/proc/self/fd/{dir_fd}')}/{name}"):
+            raise PermissionError(1, "Operation not permitted", name)
+        unlink(name, dir_fd=dir_fd)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "unlink", stubborn)
+        yield
+
+
 class LocalFiles(Files):
     def __init__(self, root: Path, log: str = "log", data: str = "data/{dataset}/{transaction}") -> None:
         self.root = root
@@ -171,15 +185,7 @@ class LocalFiles(Files):
     def broken(self, dataset: str, transaction: str) -> Iterator[None]:
         """Its first file cannot be unlinked. Permissions would not do: the tests may run as root."""
         place = str(self.root / self.folder(dataset, transaction))
-        unlink = os.unlink
-
-        def stubborn(name: Any, *, dir_fd: int | None = None) -> None:
-            if dir_fd is not None and os.readlink(f"/proc/self/fd/{dir_fd}").startswith(place):
-                raise PermissionError(1, "Operation not permitted", name)
-            unlink(name, dir_fd=dir_fd)
-
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(os, "unlink", stubborn)
+        with not_unlinking(lambda path: path.startswith(f"{place}/")):
             yield
 
 

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -12,11 +12,12 @@ import pytest
 
 from retention_assets.dagster.headless import JobResult, run_job
 from retention_assets.dagster.step import QuietSparkResource
-from retention_assets.settings import Settings, load_settings
-from retention_assets_tests.clocks import CLOCK, open_simulated
+from retention_assets.settings import Settings
+from retention_assets_tests.clocks import CLOCK
 from retention_assets_tests.histories import AS_OF
 from retention_assets_tests.local_spark import Session
 from retention_assets_tests.stores.objects.environments import write_lines
+from retention_assets_tests.sweep.datasets import SettingsFolder
 
 MARKED = AS_OF
 DUE = AS_OF + timedelta(days=7)
@@ -33,7 +34,7 @@ def run_here(settings: Settings, as_of: datetime, job: str = "cycle") -> JobResu
 
 
 @dataclass
-class Blobs:
+class Blobs(SettingsFolder):
     folder: Path
     # What is said of the store beyond its name and kind; listing and references are these unless it says others.
     more: Mapping[str, Any] = field(default_factory=dict)
@@ -57,7 +58,7 @@ class Blobs:
             "stores": [*self.others, {"name": "blobs", "kind": "objects", **about}],
         }
         # JSON is YAML.
-        (self.folder / "retention.yaml").write_text(json.dumps(settings))
+        self.settings_file.write_text(json.dumps(settings))
 
     def says(self, *policies: str, holds: str = "") -> None:
         (self.folder / "policies" / "p.yaml").write_text(f"policies: [{', '.join(policies)}]\nholds: [{holds}]\n")
@@ -78,10 +79,6 @@ class Blobs:
             written.write_text("".join(written.read_text().splitlines(keepends=True)[:-1]))
         return self
 
-    @property
-    def settings(self) -> Settings:
-        return load_settings(self.folder / "retention.yaml")
-
     def runs(self, as_of: datetime = MARKED, job: str = "cycle") -> JobResult:
         return run_here(self.settings, as_of, job)
 
@@ -91,15 +88,5 @@ class Blobs:
         return {name for name in found if not name.startswith(".retention-")}
 
     def marks(self) -> dict[str, str]:
-        with open_simulated(self.settings.ledger) as ledger:
+        with self.opened() as ledger:
             return {row["transaction"]: row["status"] for row in ledger.marks.table().to_pylist()}
-
-    def why(self, key: str) -> str:
-        """Why the newest mark of an object is where it is."""
-        with open_simulated(self.settings.ledger) as ledger:
-            rows = [row for row in ledger.marks.table().to_pylist() if row["transaction"] == key]
-        return str(rows[-1]["why"] or rows[-1]["last_error"])
-
-    def verified(self) -> Iterable[str]:
-        with open_simulated(self.settings.ledger) as ledger:
-            return ledger.verify().faults

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pytest
 from sqlalchemy import (
     BigInteger,
     Column,
@@ -34,7 +33,7 @@ from retention_assets.stores.objects.store import ObjectsStore
 from retention_assets.stores.protocol import Only, Store
 from retention_assets_tests.histories import history
 from retention_assets_tests.stores.contract import Environment
-from retention_assets_tests.stores.files.environments import S3
+from retention_assets_tests.stores.files.environments import S3, not_unlinking
 from retention_assets_tests.stores.records.environments import DRIVERS, refusing
 
 # Older than any test asks for, also by the real clock of a disk or a server.
@@ -140,15 +139,7 @@ class LocalObjects(Objects):
     @contextmanager
     def broken(self, dataset: str, transaction: str) -> Iterator[None]:  # noqa: ARG002 - the contract's
         """It cannot be unlinked. Permissions would not do: the tests may run as root."""
-        unlink = os.unlink
-
-        def stubborn(name: Any, *, dir_fd: int | None = None) -> None:
-            if dir_fd is not None and f"{os.readlink(f'/proc/self/fd/{dir_fd}')}/{name}" == str(self.root / transaction):
-                raise PermissionError(1, "Operation not permitted", name)
-            unlink(name, dir_fd=dir_fd)
-
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(os, "unlink", stubborn)
+        with not_unlinking(lambda path: path == str(self.root / transaction)):
             yield
 
 

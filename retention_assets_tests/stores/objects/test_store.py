@@ -169,7 +169,7 @@ def test_an_object_is_explained_by_who_refers_to_it(cycle: ObjectsCycle, monkeyp
 def test_the_command_says_the_same(
     cycle: ObjectsCycle, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("RETENTION_CONFIG", str(cycle.file))
+    monkeypatch.setenv("RETENTION_CONFIG", str(cycle.settings_file))
     monkeypatch.setattr("sys.argv", ["retention", "explain", "blobs/a", "a/one"])
     cycle.objects.refers("a/one", **{"from": "doc_7"})
     with pytest.raises(SystemExit) as left:

@@ -101,7 +101,7 @@ def test_another_object_under_the_key_is_spared(cycle: ObjectsCycle, happens: Ha
         (result,) = cycle.sweeps().values()
         assert "another one of the same name" in cycle.why("a/one")
     else:
-        (result,) = cycle.sweeps(meanwhile(cycle, happens)).values()
+        (result,) = cycle.sweeps(store=meanwhile(cycle, happens)).values()
         assert cycle.why("a/one") == "another object now"
     assert outcomes(result) == {Outcome.SPARED: 1, Outcome.DELETED: 2}
     assert cycle.objects.data().keys() == {"a/one"}
@@ -172,7 +172,7 @@ def test_what_a_sweep_has_found_out_for_itself_is_gone_when_it_ends(
     seen: list[str] = []
     store = meanwhile(cycle, lambda _: seen.extend(os.listdir(tmp_path / "here")))
     cycle.marks()
-    cycle.sweeps(store)
+    cycle.sweeps(store=store)
     assert [name.startswith("retention-look-") for name in seen] == [True]
     assert os.listdir(tmp_path / "here") == []
     assert not store.has_looked
@@ -192,7 +192,7 @@ def test_one_key_fails_and_the_others_go_and_the_next_run_counts_right(cycle: Ob
 def dies_after_deleting(cycle: ObjectsCycle) -> None:
     store = Meanwhile(cycle.objects.store().settings)
     store.after = lambda: os.kill(os.getpid(), signal.SIGKILL)
-    cycle.sweeps(store)
+    cycle.sweeps(store=store)
 
 
 def test_a_sweep_that_is_killed_before_it_settles_is_finished_by_the_next(cycle: ObjectsCycle) -> None:
@@ -205,7 +205,7 @@ def test_a_sweep_that_is_killed_before_it_settles_is_finished_by_the_next(cycle:
     assert (cycle.objects.data(), set(cycle.statuses().values())) == ({}, {"SWEEPING"})
     cycle.objects.put("a/one", b"anew", LATER)
     cycle.objects.refers("a/two")
-    with cycle.ledger() as ledger:
+    with cycle.opened() as ledger:
         change_leases(ledger, "UPDATE leases SET expires_at = taken_at")
         held = {"name": "legal", "datasets": ["blobs/a"], "transactions": ["a/three"], "reason": "case 7"}
         ledger.holds.place(Hold.model_validate(held), "ann")
@@ -215,7 +215,7 @@ def test_a_sweep_that_is_killed_before_it_settles_is_finished_by_the_next(cycle:
     assert result.bytes_freed == len("a/two") + len("a/three")
     assert set(cycle.statuses().values()) == {"SWEPT"}
     assert cycle.objects.data() == {"a/one": b"anew"}
-    with cycle.ledger() as ledger:
+    with cycle.opened() as ledger:
         assert ledger.verify().faults == ()
         (report,) = ledger.reports.of(DUE.date())
     assert (report["already_gone"], report["failed"], report["bytes_freed"]) == (3, 0, result.bytes_freed)
@@ -235,7 +235,7 @@ def purged(tmp_path: Path) -> ObjectsCycle:
     (cycle.folder / "policies" / "h.yaml").write_text(
         "holds: [{name: case-7, reason: in court, datasets: {include: ['*']}, transactions: [a/four]}]"
     )
-    with cycle.ledger() as ledger:
+    with cycle.opened() as ledger:
         ledger.realms.change("a", "PURGING", "test", "they left")
     return cycle
 
@@ -252,7 +252,7 @@ def test_of_a_realm_that_is_being_purged_neither_age_nor_references_are_asked(pu
 def test_a_realm_that_is_active_again_keeps_what_is_marked(purged: ObjectsCycle) -> None:
     as_of = now() + timedelta(days=1)
     purged.marks(as_of, blobs=Scanned(purged.objects.store(**REALM), "a"))
-    with purged.ledger() as ledger:
+    with purged.opened() as ledger:
         ledger.realms.change("a", "ACTIVE", "test", "they stay")
     (result,) = purged.sweeps(as_of=as_of + timedelta(days=1)).values()
     assert outcomes(result) == {Outcome.SPARED: 3}
@@ -261,7 +261,7 @@ def test_a_realm_that_is_active_again_keeps_what_is_marked(purged: ObjectsCycle)
 
 def judged(cycle: ObjectsCycle, *counts: VerdictCount) -> None:
     row = {"dataset": "blobs/a", "token": "t", "rules": "r", "looked_at": AS_OF, "next_look": None, "fault": None}
-    with cycle.ledger() as ledger:
+    with cycle.opened() as ledger:
         rows = pa.Table.from_pylist([{**row, "counts": counts_text(counts)}], FOUND_ROWS)
         ledger.database.write(lambda tx: record_evaluations(tx, rows, {}))
 
@@ -288,7 +288,7 @@ def test_the_report_of_a_day_counts_all_that_was_judged(folder: LocalObjects) ->
     cycle.marks()
     judged(cycle, *COUNTS)
     cycle.sweeps()
-    with cycle.ledger() as ledger:
+    with cycle.opened() as ledger:
         (report,) = ledger.reports.of(DUE.date())
     assert {name: amount for name, amount in report["classes"].items() if amount} == {"due": 2, "kept": 1, "open": 4}
 
@@ -297,7 +297,7 @@ def test_what_becomes_due_after_the_second_look_waits_for_the_next_sweep(cycle: 
     """It was not asked about, so that nobody knows whether it is there."""
     cycle.marks()
     store = cycle.objects.store()
-    with cycle.ledger() as ledger:
+    with cycle.opened() as ledger:
         wanted = Wanted.by(ledger, ["blobs/a", "blobs/b"], DUE)
         assert {name: keys.to_pylist() for name, keys in wanted.transactions.items()} == {
             "blobs/a": ["a/one", "a/three", "a/two"],

@@ -8,13 +8,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from retention_assets.environment import Environment
-from retention_assets.evaluation.rules_in_force import load_rulebook
-from retention_assets.ledger import Ledger
 from retention_assets.report import DayReport, day_report
-from retention_assets.settings import Settings, load_settings
-from retention_assets.sweep import Sweeper, SweepResult
-from retention_assets_tests.clocks import CLOCK, open_simulated
-from retention_assets_tests.sweep.datasets import evaluate
+from retention_assets.sweep import SweepResult
+from retention_assets_tests.clocks import CLOCK
+from retention_assets_tests.sweep.datasets import SettingsFolder, evaluate
 
 
 class UnitsDatabase(Protocol):
@@ -26,7 +23,7 @@ class UnitsDatabase(Protocol):
 
 
 @dataclass
-class Cycle:
+class Cycle(SettingsFolder):
     """Everything below one folder but the databases of the stores."""
 
     folder: Path
@@ -51,38 +48,14 @@ class Cycle:
         (self.folder / "policies" / "p.yaml").write_text(json.dumps({"policies": made}))
         return self
 
-    @property
-    def settings(self) -> Settings:
-        return load_settings(self.settings_file)
-
-    def ledger(self) -> Ledger:
-        return open_simulated(self.settings.ledger)
-
     def marks(self, as_of: datetime) -> int:
-        with self.ledger() as ledger:
+        with self.opened() as ledger:
             return evaluate(ledger, Environment(self.settings).stores().values(), self.settings, as_of)
-
-    def sweeps(self, as_of: datetime, **sweeper: Any) -> dict[str, SweepResult]:
-        with self.ledger() as ledger:
-            rulebook = load_rulebook(ledger, self.settings, "test")
-            stores = sweeper.pop("stores", None) or Environment(self.settings).stores()
-            done = Sweeper(ledger, stores, rulebook, as_of, "test", **sweeper).run(ledger.marks.datasets_to_sweep(as_of))
-            return {result.dataset: result for result in done}
 
     def runs(self, as_of: datetime) -> dict[str, SweepResult]:
         self.marks(as_of)
         return self.sweeps(as_of)
 
     def report(self, day: date) -> DayReport:
-        with self.ledger() as ledger:
+        with self.opened() as ledger:
             return day_report(ledger, day)
-
-    def statuses(self, dataset: str) -> dict[str, str]:
-        with self.ledger() as ledger:
-            rows = ledger.marks.table([dataset]).to_pylist()
-        return {row["transaction"]: row["status"] for row in rows}
-
-    def why(self, dataset: str, transaction: str) -> str:
-        with self.ledger() as ledger:
-            rows = [row for row in ledger.marks.table([dataset]).to_pylist() if row["transaction"] == transaction]
-        return str(rows[-1]["why"] or rows[-1]["last_error"])

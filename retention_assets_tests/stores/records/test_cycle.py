@@ -110,7 +110,7 @@ def test_a_report_lasts_from_its_beginning_until_all_is_deleted(cycle: Cycle, un
     done = cycle.report(AS_OF.date()).total
     assert (done.counters["to_delete"], done.counters["deleted"], done.counters["failed"]) == (2, 2, 1)
     assert done.finished_at
-    with cycle.ledger() as ledger:
+    with cycle.opened() as ledger:
         # The ledger's clock is the database's; what it wrote is replaced by the times of the documentation.
         times = {"started_at": AS_OF, "finished_at": AS_OF.replace(minute=32, second=3, microsecond=180_000)}
         ledger.database.write(lambda doing: doing.connection.execute(update(REPORTS).values(**times)).rowcount)
@@ -149,7 +149,7 @@ def test_a_unit_of_work_that_is_reopened_after_the_plan_is_spared_whole(cycle: C
     assert result.refused is None
     assert units.whole("b")
     assert cycle.statuses(units.dataset) == {"a": "SWEPT", "b": "SPARED", "c": "SWEPT"}
-    assert "It was reopened: closed_at was 2021-05-16" in cycle.why(units.dataset, "b")
+    assert "It was reopened: closed_at was 2021-05-16" in cycle.why("b", units.dataset)
     total = cycle.report(AS_OF.date()).total
     assert (total.counters["deleted"], total.counters["spared"], total.unsettled) == (2, 1, 0)
 
