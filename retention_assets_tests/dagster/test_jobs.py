@@ -5,6 +5,7 @@ That a job does what its command does is people/test_operations.py's.
 
 import json
 import logging
+import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -18,7 +19,6 @@ from retention_assets.cli import retention
 from retention_assets.dagster.headless import plain_metadata
 from retention_assets.dagster.step import AsOfConfig, actor_of
 from retention_assets.definitions import build_defs
-from retention_assets.errors import BadInput
 from retention_assets.people.operation import KIND_TAG
 from retention_assets.policy import Datasets, Hold, text_of
 from retention_assets.settings import Settings
@@ -102,13 +102,6 @@ def test_no_form_can_be_launched_without_what_it_needs(job: str, config: dict[st
         dg.validate_run_config(build_defs(lake.settings).resolve_job_def(job), config)
 
 
-def test_a_blank_reason_is_refused(lake: Lake, instance: dg.DagsterInstance) -> None:
-    lake.marks()
-    ran = run(lake.settings, instance, "act_unmark", {"dataset": "lake/a", "reason": " "})
-    assert failure(ran).startswith("reason: is empty (found ' '); expected some words.")
-    assert deeds(lake) == []
-
-
 def test_a_realm_takes_no_status_that_people_do_not_say(lake: Lake) -> None:
     job = build_defs(lake.settings).resolve_job_def("act_change_realm")
     with pytest.raises(dg.DagsterInvalidConfigError, match="PURGED"):
@@ -144,20 +137,17 @@ def test_every_job_says_what_kind_it_is_and_every_field_of_a_form_what_it_means(
     jobs = jobs_of(dagster={"jobs": "all"})
     kinds = {job.name: job.tags[KIND_TAG] for job in jobs}
     assert [name for name, kind in kinds.items() if not name.startswith(f"{kind}_")] == []
-    assert {name for name, kind in kinds.items() if kind == "delete"} == {
-        "delete_sweep",
-        "delete_sweep_partitions",
-        "delete_cycle",
-    }
+    deleting = {"delete_sweep", "delete_sweep_partitions", "delete_cycle"}
+    assert {name for name, kind in kinds.items() if kind == "delete"} == deleting
     assert {name for name, kind in kinds.items() if kind == "look"} == {
         "look_upcoming", "look_explain", "look_history", "look_preview", "look_forecast",
     }  # fmt: skip
     begins = {
-        "look": "Looks, and changes nothing. ",
-        "act": "Changes the record, and deletes nothing. ",
-        "delete": "DELETES DATA. ",
+        "look": "Looks, and changes nothing.",
+        "act": "Changes the record, and deletes nothing.",
+        "delete": "DELETES DATA.",
     }
-    assert [job.name for job in jobs if not (job.description or "").startswith(begins[kinds[job.name]])] == []
+    assert [job.name for job in jobs if not (job.description or "").startswith(f"{begins[kinds[job.name]]} ")] == []
     for job in jobs:
         if job.config_mapping is not None:
             form: Any = job.config_mapping.config_schema.config_type
@@ -215,12 +205,6 @@ def test_an_instant_is_counted_from_when_the_run_was_made(typed: str, instant: d
     assert AsOfConfig(as_of=typed).given(lambda: MADE) == instant
 
 
-@pytest.mark.parametrize("typed", ["soon", "in 7", "1001y"])
-def test_what_is_no_instant_is_refused_with_what_would_be_one(typed: str) -> None:
-    with pytest.raises(BadInput, match=r"^as_of: .*in 7d$"):
-        AsOfConfig(as_of=typed).given(lambda: MADE)
-
-
 def test_steps_that_begin_late_count_from_when_the_run_was_made(
     lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -232,7 +216,8 @@ def test_steps_that_begin_late_count_from_when_the_run_was_made(
     (report,) = ran.asset_materializations_for_node("report_purge_report")
     day = (record.create_timestamp.astimezone(UTC) - timedelta(days=400)).date()
     assert plain_metadata(report.metadata)["execution_date"] == day.isoformat()
-    assert "as_of: is not an instant (found 'soon')" in failure(run(lake.settings, instance, "act_report", {"as_of": "soon"}))
+    for wrong in ("soon", "in 7", "1001y"):
+        assert re.match(r"as_of: .*in 7d$", failure(run(lake.settings, instance, "act_report", {"as_of": wrong})))
 
 
 # --- questions ---

@@ -10,7 +10,6 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
-import dagster as dg
 import pytest
 
 from retention_assets.environment import Environment
@@ -31,7 +30,6 @@ from retention_assets.stores.protocol import (
 from retention_assets.stores.records import store
 from retention_assets.stores.records.store import RecordsStore
 from retention_assets.sweep import PostponementResult, postpone_expiry, postpone_expiry_dry_run
-from retention_assets_tests.dagster.launch import run
 from retention_assets_tests.ledger.states import take_lease
 from retention_assets_tests.stores.records.cycle import Cycle
 from retention_assets_tests.stores.records.environments import TOLD_TO, Units
@@ -242,7 +240,7 @@ def cycle(tmp_path: Path, units: Units) -> Cycle:
 
 
 def kept(cycle: Cycle, *holds: Hold, dry_run: bool = False) -> PostponementResult:
-    with cycle.ledger() as ledger:
+    with cycle.opened() as ledger:
         load_rulebook(ledger, cycle.settings, "test")
         stores = Environment(cycle.settings).stores()
         if dry_run:
@@ -255,7 +253,7 @@ def kept(cycle: Cycle, *holds: Hold, dry_run: bool = False) -> PostponementResul
 
 
 def acts(cycle: Cycle) -> list[dict[str, object]]:
-    with cycle.ledger() as ledger:
+    with cycle.opened() as ledger:
         lines = [json.loads(line) for line in ledger.audit_lines()]
     return [line["detail"] for line in lines if line["deed"] == "POSTPONE"]
 
@@ -385,7 +383,7 @@ def test_what_a_sweep_has_given_its_time_is_never_put_off(cycle: Cycle, units: U
 def test_what_files_or_people_hold_does_not_expire_until_the_hold_ends(cycle: Cycle, units: Units) -> None:
     units.has("case-1", "case-2", "kept", "free", closed="2023-01-01", expires=SOON)
     placed = {"name": "p", "datasets": {"include": ["ods/*"]}, "transactions": ["kept"], "reason": "case 7", "owner": "ann"}
-    with cycle.ledger() as ledger:
+    with cycle.opened() as ledger:
         ledger.holds.place(Hold.model_validate(placed), "ann")
         ledger.holds.place(Hold.model_validate({**placed, "name": "q", "datasets": "ods/other*", "transactions": None}), "ann")
     hold = {"name": "h", "datasets": {"include": ["ods/*"]}, "transactions": ["case-*"]}
@@ -435,7 +433,7 @@ def test_what_expires_tomorrow_is_told_by_type_for_the_day_in_utc(cycle: Cycle, 
     assert found.postponed == 1
     assert found.tomorrow == (ExpiryCount("PAYMENT", 3, 0, 2), ExpiryCount("RECALL", 1, 1, 0))
     # Also for somebody in whose zone it is tomorrow already.
-    with cycle.ledger() as ledger:
+    with cycle.opened() as ledger:
         far_east = AS_OF.astimezone(timezone(14 * timedelta(hours=1)))
         (there,) = postpone_expiry_dry_run(ledger, {"ods": units.store()}, far_east)
     assert there.tomorrow == found.tomorrow
@@ -462,7 +460,7 @@ def test_a_child_that_can_not_be_written_is_told_and_the_others_are_put_off(
 
 def test_nothing_is_postponed_while_a_sweep_has_the_dataset(cycle: Cycle, units: Units) -> None:
     units.has("a", closed=None, expires=SOON)
-    with cycle.ledger() as ledger:
+    with cycle.opened() as ledger:
         take_lease(ledger, units.dataset, "a sweep", 60)
         (found,) = postpone_expiry(ledger, {"ods": units.store()}, AS_OF)
     assert "a sweep" in (found.refused or "")
@@ -472,7 +470,7 @@ def test_nothing_is_postponed_while_a_sweep_has_the_dataset(cycle: Cycle, units:
 def test_a_store_that_expires_nothing_by_itself_is_left_alone(tmp_path: Path, cycle: Cycle) -> None:
     (tmp_path / "plain.db").touch()
     plain = Units(f"sqlite:///{tmp_path / 'plain.db'}", store_name="aaa").has("a", closed=None)
-    with cycle.ledger() as ledger:
+    with cycle.opened() as ledger:
         assert postpone_expiry(ledger, {"aaa": plain.store()}, AS_OF, "test") == []
 
 
@@ -497,7 +495,7 @@ def test_whatever_a_store_raises_is_told_and_the_next_one_is_looked_at(
     other = Units(f"sqlite:///{tmp_path / 'other.db'}", ttl={"document_ttl": "180d"}, store_name="aaa")
     units.has("a", closed=None, expires=SOON)
     other.has("a", closed=None, expires=SOON)
-    with cycle.ledger() as ledger:
+    with cycle.opened() as ledger:
         found = postpone_expiry(ledger, {"aaa": broken(other.store().settings), "ods": units.store()}, AS_OF, "test")
     (said,) = [words for one in found for words in one.troubles]
     assert said.startswith("aaa/")
@@ -507,34 +505,3 @@ def test_whatever_a_store_raises_is_told_and_the_next_one_is_looked_at(
 
 def _targets(units: Units, *names: str) -> list[Target]:
     return [Target(one.transaction, one.note) for one in units.store().prepare(units.dataset, names)]
-
-
-# --- in Dagster ---
-
-
-def test_the_job_puts_off_what_the_command_would_and_shows_what_expires_tomorrow(cycle: Cycle, units: Units) -> None:
-    units.has("a", closed=None, expires=SOON).has("b", expires=SOON)
-    with dg.DagsterInstance.ephemeral() as instance:
-        ran = run(cycle.settings, instance, "housekeeping", {"as_of": AS_OF.isoformat(), "actor": "ann"})
-    assert ran.success
-    (event,) = [event for event in ran.all_events if event.is_successful_output]
-    shown = {name: value.value for name, value in event.step_output_data.metadata.items()}
-    assert (shown["postponed"], shown["expires_tomorrow"]) == (1, 1)
-    assert units.expires("a") == {PUT_OFF}
-    assert units.expires("b") == {SOON}
-
-
-def test_the_job_fails_for_a_store_that_is_away_and_has_done_the_rest(tmp_path: Path) -> None:
-    databases = []
-    for name in ("aaa", "ods"):
-        (tmp_path / f"{name}.db").touch()
-        databases.append(Units(f"sqlite:///{tmp_path / name}.db", ttl={"document_ttl": "180d"}, store_name=name))
-    units = databases[1].has("a", closed=None, expires="2023-05-17 23:00:00")
-    (tmp_path / "aaa.db").rename(tmp_path / "away.db")
-    cycle = Cycle(tmp_path / "cycle", databases).says(POLICY)
-    with dg.DagsterInstance.ephemeral() as instance:
-        ran = run(cycle.settings, instance, "housekeeping", {"as_of": AS_OF.isoformat(), "actor": "ann"})
-    assert not ran.success
-    (event,) = ran.get_step_failure_events()
-    assert "aaa/*: the store aaa failed" in str(event.step_failure_data.error)
-    assert units.expires("a") == {PUT_OFF}
