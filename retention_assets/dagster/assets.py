@@ -74,6 +74,7 @@ from retention_assets.policy.sentences import count
 from retention_assets.render.dagster import (
     LOG_COLUMNS,
     MOST_SHOWN,
+    SCANS,
     VERDICT_COLUMNS,
     VIEW_COLUMNS,
     branch_metadata,
@@ -83,7 +84,6 @@ from retention_assets.render.dagster import (
     policy_metadata,
     reason_metadata,
     scan_metadata,
-    scan_rows,
     totals_metadata,
     verdict_metadata,
 )
@@ -256,7 +256,8 @@ def _read(run: Step, ledger: Ledger, stores: list[Store], scans: "RunScans", els
         "parts": parts,
         FOLDER: run.warehouse.below(run.folder),
     }
-    lists = {"not read": unread, "largest": shown["largest_datasets"], "scans": scan_rows(scanned)}
+    scan_rows = [{"what": name.removeprefix(SCANS), "value": value} for name, value in scanned.items()]
+    lists = {"not read": unread, "largest": shown["largest_datasets"], "scans": scan_rows}
     summary = logs_summary(data, faults_of(datasets), away, shown["largest_datasets"])
     numbers |= {"size (KiB)": kib(shown["bytes"])} | {
         f"scanned in {scan.store}": scan.totals["scanned"] for scan, _ in scans.shown

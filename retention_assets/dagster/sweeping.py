@@ -39,7 +39,6 @@ from retention_assets.render.dagster import (
     pending_metadata,
     plot_metadata,
     spared_metadata,
-    strip_metadata,
     totals_metadata,
     upcoming_rows,
     week_rows,
@@ -53,7 +52,7 @@ from retention_assets.render.summaries import (
     swept_summary,
     week_summary,
 )
-from retention_assets.render.svg import Plots, plots_of, since
+from retention_assets.render.svg import Plots, freed_words, plots_of, since, strip
 from retention_assets.render.terminal import console, status_text
 from retention_assets.render.text import kib
 from retention_assets.report import DayReport, day_report
@@ -350,7 +349,7 @@ def _state_page(
         "next to go": list_metadata(coming),
         "last 7 days": dg.MetadataValue.md(week_summary(week)),
         "today": dg.MetadataValue.md("\n\n".join([day_summary(report), *(plain(realm.sentence) for realm in report.realms)])),
-        "freed": strip_metadata(plots.days),
+        "freed": dg.MetadataValue.md(strip(freed_words(plots.days), plots.days.totals)),
         "by policy": plot_metadata(plots.freed),
         "by age": plot_metadata(plots.ages),
         **entries,

@@ -303,11 +303,7 @@ def _changed_at(life: TransactionLife) -> datetime:
 
 @contextmanager
 def _opened(
-    environment: Environment,
-    dataset: str,
-    as_of: datetime | None,
-    path: Path | None = None,
-    only: str | None = None,
+    environment: Environment, dataset: str, as_of: datetime | None, path: Path | None = None, only: str | None = None
 ) -> Iterator[tuple[Log | None, Ledger | None, datetime]]:
     with environment.ledger_if_any() as ledger:
         at = as_of or last_seen(environment, ledger)

@@ -22,7 +22,7 @@ from retention_assets.policy.book import BookDecision, LoadOutcome, Stored, item
 from retention_assets.policy.durations import minute_in_utc, text_of
 from retention_assets.render.markdown import table_of_rows
 from retention_assets.render.summaries import NOW, waiting_numbers, who_of
-from retention_assets.render.svg import FreedDays, Plot, data_uri, freed_words, strip
+from retention_assets.render.svg import Plot, data_uri
 from retention_assets.render.text import cell_size, visible_line
 
 # Longest table of a page: what matters stands first, and all of it is in the warehouse or the ledger.
@@ -151,9 +151,7 @@ def _policy_sentence(stored: Stored | None) -> str:
     if stored is None:
         return "It is not in force."
     item = item_of(stored.name, stored.content)
-    if item is None:
-        return "This release no longer understands it."
-    return sentence_of(item)
+    return sentence_of(item) if item else "This release no longer understands it."
 
 
 def log_metadata(sums: pa.Table, largest: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
@@ -180,10 +178,6 @@ def scan_metadata(scans: Sequence[tuple[ScanRecord, Sequence[Mapping[str, Any]]]
             label = visible_line(source["label"])
             shown |= {f"{group}sources/{label}/{name}": source[name] for name in ("rows", "distinct", "seconds")}
     return shown
-
-
-def scan_rows(scanned: Mapping[str, Any]) -> Rows:
-    return [{"what": name.removeprefix(SCANS), "value": value} for name, value in scanned.items()]
 
 
 def branch_metadata(ends: pa.Table) -> Rows:
@@ -334,11 +328,6 @@ def spared_metadata(spared: Sequence[SparedGroup]) -> Rows:
 
 
 # --- plots ------------------------------------------------------------------------------------------------------------
-
-
-def strip_metadata(freed: FreedDays) -> dg.MetadataValue:
-    """Freed bytes by day, small enough to be shown without a click."""
-    return dg.MetadataValue.md(strip(freed_words(freed), freed.totals))
 
 
 def plot_metadata(plot: Plot) -> dg.MetadataValue:

@@ -46,8 +46,8 @@ def periods_of(foreseen: ForecastDays) -> list[ForecastPeriod]:
 
 
 def _period_length(foreseen: ForecastDays) -> int:
-    count = len(foreseen.days)
-    return 1 if count <= _DAILY else 7 if count <= _WEEKLY else 28
+    days = len(foreseen.days)
+    return 1 if days <= _DAILY else 7 if days <= _WEEKLY else 28
 
 
 def policies_words(foreseen: ForecastDays) -> str:
@@ -55,8 +55,7 @@ def policies_words(foreseen: ForecastDays) -> str:
 
 
 def summary(foreseen: ForecastDays, currency: str | None) -> str:
-    first, last, count = foreseen.start, foreseen.days[-1], len(foreseen.days)
-    length = "1 day" if count == 1 else f"{count:,} days"
+    first, last, length = foreseen.start, foreseen.days[-1], count(len(foreseen.days), "day")
     sentences = [
         f"{policies_words(foreseen)}, {size_of(first.bytes)} become {size_of(last.bytes)} in {length}:"
         f" {size_of(foreseen.total('bytes_deleted'))} in {foreseen.total('deleted'):,} transactions are deleted."

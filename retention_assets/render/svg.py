@@ -130,8 +130,7 @@ def draw(plot: Plot, width: int = WIDTH) -> Element:
     step = plot.step
     end = -(-plot.highest // step) * step
     unit = (HEIGHT - _BOTTOM - top) / end
-    picture.extend([*_draw_axis(plot, range(0, end + 1, step), unit, width), *_draw_bars(plot, unit, width)])
-    picture.extend(_draw_trends(plot, unit, width))
+    picture.extend([*_draw_axis(plot, range(0, end + 1, step), unit, width), *_draw_series(plot, unit, width)])
     picture.extend(_draw_labels(plot, width))
     return picture
 
@@ -210,7 +209,7 @@ def _draw_axis(plot: Plot, ticks: range, unit: float, width: int) -> Iterator[El
         yield _element("text", plot.words(value), x=str(_LEFT - 8), y=f"{float(y) + 4:.1f}", text_anchor="end")
 
 
-def _draw_bars(plot: Plot, unit: float, width: int) -> Iterator[Element]:
+def _draw_series(plot: Plot, unit: float, width: int) -> Iterator[Element]:
     slot = (width - _RIGHT - _LEFT) / len(plot.labels)
     wide = min(slot * 0.72, 56)
     below = [0] * len(plot.labels)
@@ -226,10 +225,6 @@ def _draw_bars(plot: Plot, unit: float, width: int) -> Iterator[Element]:
                 below[place] += value
         if parts:
             yield _element("path", class_=f"c{number}", d="".join(parts))
-
-
-def _draw_trends(plot: Plot, unit: float, width: int) -> Iterator[Element]:
-    slot = (width - _RIGHT - _LEFT) / len(plot.labels)
     for number, part in enumerate(plot.trends, len(plot.series)):
         heights = (f"{HEIGHT - _BOTTOM - value * unit:.1f}" for value in part.values)
         points = (f"{_LEFT + slot * (place + 0.5):.1f} {y}" for place, y in enumerate(heights))

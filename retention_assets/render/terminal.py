@@ -198,12 +198,7 @@ def status_text(words: str) -> Text:
 
 
 def table(
-    title: str,
-    columns: Sequence[str],
-    rows: Iterable[Sequence[object]],
-    *,
-    grouped: bool = False,
-    prose: bool = False,
+    title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, grouped: bool = False, prose: bool = False
 ) -> Table:
     """Plain table without empty columns.
 

@@ -13,7 +13,7 @@ from xml.etree.ElementTree import Element, fromstring, tostring
 import pytest
 
 from retention_assets.ledger import FreedGroup, PendingGroup
-from retention_assets.render.dagster import plot_metadata, strip_metadata
+from retention_assets.render.dagster import plot_metadata
 from retention_assets.render.html import page_of
 from retention_assets.render.svg import (
     COLOURS,
@@ -223,7 +223,7 @@ def test_a_plot_is_an_image_in_markdown_with_its_answer_in_words() -> None:
 def test_a_strip_is_short_enough_to_be_shown_at_once(found: list[FreedGroup]) -> None:
     """Dagster's page hides Markdown of a thousand characters or more behind a click."""
     days = freed_days(found, TODAY)
-    words = str(strip_metadata(days).value)
+    words = strip(freed_words(days), days.totals)
     assert len(words) <= STRIP_LIMIT < 1000
     shown = re.fullmatch(r"!\[(.*)\]\(data:image/svg\+xml,([^\s()]+)\)", words)
     assert shown is not None
