@@ -79,9 +79,7 @@ _A_RUN = timedelta(hours=1)
 
 
 def build_defs(
-    settings: Settings | None = None,
-    key_prefix: str | Sequence[str] = (),
-    **overrides: Unpack[Overrides],
+    settings: Settings | None = None, key_prefix: str | Sequence[str] = (), **overrides: Unpack[Overrides]
 ) -> dg.Definitions:
     """Make definitions from settings, fresh at each call.
 

@@ -18,7 +18,7 @@ from retention_assets.clock import now
 from retention_assets.dagster.build import embedded_defs
 from retention_assets.dagster.naming import Names
 from retention_assets.dagster.private import is_first_load
-from retention_assets.demo.lake import SAMPLE_POLICIES, sample_files
+from retention_assets.demo.lake import SAMPLE_POLICIES, SAMPLE_STORES, sample_files
 from retention_assets.errors import BadInput, Problem
 from retention_assets.evaluation.rules_in_force import files_of
 from retention_assets.policy.language import load_policies
@@ -45,13 +45,6 @@ automation: {{discover: true}}
 # DAGSTER_EMIT_PARTITION_SUBSET_IN_PLANNED_EVENTS=1, and an instance on PostgreSQL. Or one partition per store:
 # partition_by: store
 
-"""
-_STORE = """\
-stores:
-  - name: lake
-    kind: files
-    log: {lake}/log
-    data: "{lake}/data/{{dataset}}/{{transaction}}"
 """
 
 
@@ -104,10 +97,10 @@ class RetentionScaffolder(Scaffolder[RetentionScaffoldParams]):
         settings = _SETTINGS.format(ledger=ledger, warehouse=warehouse)
         # A ledger that a person names is a real one, in which no sample is marked.
         if request.params.ledger or request.params.warehouse:
-            settings += "# Name what is retained, such as:\n" + _commented(_STORE.format(lake="s3://bucket/lake"))
+            settings += "# Name what is retained, such as:\n" + _commented(SAMPLE_STORES.format(lake="s3://bucket/lake"))
             policies = "policies: []\n\n# Nothing goes that no policy selects, such as:\n" + _commented(SAMPLE_POLICIES)
         else:
-            settings += "# A sample lake. Name your own stores in its place, and your own policies.\n" + _STORE.format(
+            settings += "# A sample lake. Name your own stores in its place, and your own policies.\n" + SAMPLE_STORES.format(
                 lake=f"{place}/lake"
             )
             policies = (

@@ -36,8 +36,6 @@ CREATE TABLE unit_of_work (
 )
 """
 _CHILD = "CREATE TABLE {0} (unit_of_work_id TEXT NOT NULL REFERENCES unit_of_work (id), part INTEGER NOT NULL, content TEXT)"
-# without it, deleting by the parent's key scans the whole table
-_INDEX = "CREATE INDEX ix_{0}_unit_of_work_id ON {0} (unit_of_work_id)"
 
 _UNITS_OF_WORK = 240
 _JOURNEYS = ("PAYMENT", "RECALL", "BULK")
@@ -53,7 +51,8 @@ def write_databases(folder: Path) -> None:
         ods.executemany("INSERT INTO unit_of_work VALUES (?, ?, ?, ?, ?)", _units())
         for child in CHILDREN:
             ods.execute(_CHILD.format(child))
-            ods.execute(_INDEX.format(child))
+            # without it, deleting by the parent's key scans the whole table
+            ods.execute(f"CREATE INDEX ix_{child}_unit_of_work_id ON {child} (unit_of_work_id)")
             rows = [(f"uow-{unit:04d}", part, "…") for unit in range(_UNITS_OF_WORK) for part in range(2)]
             ods.executemany(f"INSERT INTO {child} VALUES (?, ?, ?)", rows)
 
@@ -223,7 +222,12 @@ def build_environment(folder: Path) -> Path:
         raise Refused(f"{folder} holds something that is not the demonstration. Name an empty folder.")
     if (folder / MARKER).is_file():
         os.close(_lock(folder))
-    _clear(folder)
+    for name in _OWN:
+        place = folder / name
+        if place.is_dir() and not place.is_symlink():
+            shutil.rmtree(place)
+        else:
+            place.unlink(missing_ok=True)
     (folder / "policies").mkdir(parents=True)
     # it holds the ledger
     folder.chmod(0o700)
@@ -263,15 +267,6 @@ def open_dagster(folder: Path) -> None:
     # Dagster keeps the lock.
     os.set_inheritable(marker, True)
     os.execv(sys.executable, [sys.executable, "-m", "dagster", "dev", "--workspace", "workspace.yaml"])
-
-
-def _clear(folder: Path) -> None:
-    for name in _OWN:
-        place = folder / name
-        if place.is_dir() and not place.is_symlink():
-            shutil.rmtree(place)
-        else:
-            place.unlink(missing_ok=True)
 
 
 def bytes_in(*folders: Path) -> int:

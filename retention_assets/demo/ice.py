@@ -57,9 +57,7 @@ def write_ice(folder: Path) -> None:
 
 
 def write_orphans(folder: Path) -> None:
-    """Write files that no table reaches: those of a write that failed, a stray metadata file, and the folder of a dropped
-    table.
-    """
+    """Write files that no table reaches: of a failed write, a stray metadata file, and the folder of a dropped table."""
     warehouse = folder / "ice"
     # A table that this catalog does not know looks like one that it has forgotten.
     with load_catalog("gone", type="sql", uri="sqlite:///:memory:", warehouse=f"file://{warehouse.absolute()}") as gone:

@@ -33,18 +33,9 @@ class Sketch:
         self, name: str, type_: str, days_ago: float, size: int = 4096, parent: str | None = None, status: str = "COMMITTED"
     ) -> "Sketch":
         closed = self.as_of - timedelta(days=days_ago)
-        self.lines.append(
-            {
-                "dataset": self.dataset,
-                "transaction": name,
-                "parent": parent or self.last,
-                "type": type_,
-                "status": status,
-                "opened_at": text_of(closed - timedelta(minutes=10)),
-                "closed_at": None if status == "OPEN" else text_of(closed),
-                "bytes": size,
-            }
-        )
+        opened_at, closed_at = text_of(closed - timedelta(minutes=10)), None if status == "OPEN" else text_of(closed)
+        about = {"transaction": name, "parent": parent or self.last, "type": type_, "status": status}
+        self.say(**about, opened_at=opened_at, closed_at=closed_at, bytes=size)
         if status == "COMMITTED":
             self.last = name
         return self
@@ -121,7 +112,14 @@ def add_branch(folder: Path, dataset: str, branch: str, head: str) -> None:
         log.write(json.dumps({"dataset": dataset, "branch": branch, "head": head}) + "\n")
 
 
-SAMPLE_SETTINGS = """\
+SAMPLE_STORES = """\
+stores:
+  - name: lake
+    kind: files
+    log: {lake}/log
+    data: "{lake}/data/{{dataset}}/{{transaction}}"
+"""
+SAMPLE_SETTINGS = f"""\
 # The settings of a sample. Everything lies below this folder.
 
 # The record of every mark, decision and act.
@@ -133,15 +131,10 @@ policies: policies
 
 # Days pass here as you say: `--as-of 'in 8d'` is a week later, and a week of grace is over. That is for samples and tests: such
 # settings reach nothing but their own folder. With your own data begin in a new folder, with `retention init`.
-clock: {simulated: true}
+clock: {{simulated: true}}
 
 # What is retained: a log of transactions, and one folder of data for each.
-stores:
-  - name: lake
-    kind: files
-    log: lake/log
-    data: "lake/data/{dataset}/{transaction}"
-"""
+{SAMPLE_STORES.format(lake="lake")}"""
 
 SAMPLE_POLICIES = """\
 policies:
