@@ -143,7 +143,10 @@ def main() -> NoReturn:
             say(sentence)
         sys.exit(ExitCode.BAD_INPUT)
     except click.ClickException as fault:
-        _print_usage(fault)
+        # echo escapes what was typed, which click's message quotes
+        message = io.StringIO()
+        fault.show(message)
+        echo(message.getvalue(), err=True, nl=False)
         sys.exit(fault.exit_code)
     except (click.Abort, KeyboardInterrupt):
         sys.exit(130)
@@ -160,10 +163,3 @@ def main() -> NoReturn:
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         sys.exit(ExitCode.FAILED)
     sys.exit(code if isinstance(code, int) else ExitCode.DONE)
-
-
-def _print_usage(fault: click.ClickException) -> None:
-    # echo escapes what was typed, which click's message quotes
-    message = io.StringIO()
-    fault.show(message)
-    echo(message.getvalue(), err=True, nl=False)

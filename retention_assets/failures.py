@@ -53,8 +53,9 @@ def failure_text(fault: BaseException) -> str | None:
     for cause in _causes(fault):
         if isinstance(cause, Refused | BadInput):
             return str(cause)
-        sentence = _system_failure(cause) or _database_failure(cause) or _spark_failure(cause)
-        if sentence:
+        of_system = _SYSTEM.get(cause.errno or 0) if isinstance(cause, OSError) else None
+        is_spark = type(cause).__module__.partition(".")[0] in ("py4j", "pyspark")
+        if sentence := of_system or _database_failure(cause) or (_failure_in(str(cause)) if is_spark else None):
             return f"cannot go on: {sentence} ({_first_line(cause)})."
     return None
 
@@ -63,10 +64,6 @@ def _causes(fault: BaseException | None) -> Iterator[BaseException]:
     while fault is not None:
         yield fault
         fault = fault.__cause__ or (None if fault.__suppress_context__ else fault.__context__)
-
-
-def _system_failure(fault: BaseException) -> str | None:
-    return _SYSTEM.get(fault.errno or 0) if isinstance(fault, OSError) else None
 
 
 def _database_failure(fault: BaseException) -> str | None:
@@ -79,10 +76,6 @@ def _database_failure(fault: BaseException) -> str | None:
     if is_conflict(fault) or is_lock_timeout(fault):
         return _BUSY
     return _DATABASE.get(code_of(fault)) or _failure_in(str(fault)) or _AWAY
-
-
-def _spark_failure(fault: BaseException) -> str | None:
-    return _failure_in(str(fault)) if type(fault).__module__.partition(".")[0] in ("py4j", "pyspark") else None
 
 
 def _failure_in(text: str) -> str | None:

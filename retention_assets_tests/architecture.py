@@ -158,13 +158,13 @@ GIVEN_NAMES = {
 # Lines that a place may have; a module counts in the longest that fits. They only fall: whoever passes one subtracts elsewhere,
 # or moves the number in the same commit with the reason; whoever subtracts lowers it.
 BUDGETS: Mapping[str, int] = {
-    "(top)": 1_120,
-    "settings": 1_620,
+    "(top)": 1_110,
+    "settings": 1_610,
     "policy": 2_760,
     "frames": 3_480,
     "exchange": 670,
     "sql": 2_420,
-    "ledger": 6_470,
+    "ledger": 6_450,
     "stores": 1_210,
     "stores.places": 1_960,
     "stores.files": 1_400,
@@ -172,17 +172,17 @@ BUDGETS: Mapping[str, int] = {
     "stores.aspects": 1_100,
     "stores.records": 1_280,
     "stores.objects": 5_990,
-    "evaluation": 2_300,
+    "evaluation": 2_290,
     "sweep": 2_660,
     "pipeline": 2_510,
-    "people": 4_870,
-    "render": 2_290,
-    "dagster": 3_360,
-    "demo": 780,
-    "retention_assets_tests": 60_460,
+    "people": 4_860,
+    "render": 2_270,
+    "dagster": 3_350,
+    "demo": 770,
+    "retention_assets_tests": 60_310,
 }
 # Docstrings that begin with a word by which no sentence says what a thing is; and imports by tests of a module inside a folder.
-OPENINGS, ARROWS = 4, 557
+OPENINGS, ARROWS = 4, 554
 _OPENING = re.compile(r"(What|Which|Whether|Of|Those|As|So many|The same)\b")
 _FACES = re.compile(rf"{PACKAGE}(\.stores)?(\.\w+)?")
 

@@ -316,7 +316,10 @@ class _WalkedDatasets:
         at = from_micros(instant)
         known = _names(log, self.status[rows] != _NONE) if self.limited else None
         verdicts = candidate_marks(log, self.datasets, self.rules.policies, self.rules.holds, at, known)
-        selected, credit = self._marks_of(verdicts)
+        verdict, policy = join_chunks(verdicts["verdict"]), join_chunks(verdicts["policy"])
+        is_mark = np.array([word == _MARK for word in verdict.dictionary.to_pylist()], dtype=bool)
+        numbers = np.array([*(self.number[name] for name in policy.dictionary.to_pylist()), -1])
+        selected, credit = is_mark[integers(verdict.indices, 0)], numbers[integers(policy.indices, -1)]
         is_new = selected & (self.status[rows] == _NONE)
         new = rows[is_new]
         self._mark(new, credit[is_new], instant)
@@ -341,12 +344,6 @@ class _WalkedDatasets:
         if self.terms.can.log_is_complete:
             self.remaining.take_out(gone)
         return after
-
-    def _marks_of(self, verdicts: pa.Table) -> tuple[Bools, Ints]:
-        verdict, policy = join_chunks(verdicts["verdict"]), join_chunks(verdicts["policy"])
-        is_mark = np.array([word == _MARK for word in verdict.dictionary.to_pylist()], dtype=bool)
-        numbers = np.array([*(self.number[name] for name in policy.dictionary.to_pylist()), -1])
-        return is_mark[integers(verdict.indices, 0)], numbers[integers(policy.indices, -1)]
 
     def _mark(self, rows: Ints, credit: Ints, instant: int) -> None:
         self.status[rows], self.policy[rows], self.mark[rows], self.marked_at[rows] = _MARKED, credit, -1, instant

@@ -81,7 +81,10 @@ class _TimeGroup(NamedTuple):
 
 def mark_times(connection: Connection, datasets: _Datasets = None) -> Iterator[Violation]:
     """Mark times never go back (after a reset: start anew), marks are due when their grace ends, and visibility only rises."""
-    resets = _clock_resets(connection)
+    query = select(AUDIT.c.position, AUDIT.c.detail).where(AUDIT.c.deed == ActType.CLOCK).order_by(AUDIT.c.position)
+    acts = ((position, json.loads(detail)) for position, detail in connection.execute(query))
+    stood = ((position, detail["newest_mark_at"]) for position, detail in acts if "reset_to" in detail)
+    resets = [(position, parse_instant(at) if at else None) for position, at in stood]
     newest: datetime | None = None
     for part in _parts(datasets):
         here, seen, waiting = _is_in(MARKS.c.dataset, part), None, list(resets)
@@ -99,13 +102,6 @@ def mark_times(connection: Connection, datasets: _Datasets = None) -> Iterator[V
     if recorded != newest and (datasets is None or (newest and (recorded is None or recorded < newest))):
         yield Violation("", f"the clock says that the newest mark is of {_text_of(recorded)}, and it is of {_text_of(newest)}")
     yield from visibility_rises(connection, datasets)
-
-
-def _clock_resets(connection: Connection) -> list[tuple[int, datetime | None]]:
-    query = select(AUDIT.c.position, AUDIT.c.detail).where(AUDIT.c.deed == ActType.CLOCK).order_by(AUDIT.c.position)
-    acts = ((position, json.loads(detail)) for position, detail in connection.execute(query))
-    resets = ((position, detail["newest_mark_at"]) for position, detail in acts if "reset_to" in detail)
-    return [(position, parse_instant(newest) if newest else None) for position, newest in resets]
 
 
 def _time_groups(connection: Connection, here: ColumnElement[bool]) -> list[tuple[int, _TimeGroup]]:

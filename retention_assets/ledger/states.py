@@ -4,12 +4,12 @@ Pending and past deletions are groups of marks; evaluations, objections and the 
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Row, Subquery, and_, func, or_, select, text
+from sqlalchemy import Row, Subquery, and_, func, or_, select, text
 
 from retention_assets.ledger.database import LedgerPart
 from retention_assets.ledger.evaluations import Objections, VerdictCount, counts_of
@@ -250,25 +250,22 @@ class States(LedgerPart):
             sentence = f"{objection.check} failed in {objection.raised_by}: {objection.sentence}"
             objections.setdefault(objection.dataset, []).append(sentence)
         query = select(*(EVALUATIONS.c[name] for name in ("dataset", "looked_at", "counts", "fault")))
+        swept_on = select(REPORTS.c.dataset, func.max(REPORTS.c.execution_date).label("day")).where(_DID_SOMETHING)
+        columns = [REPORTS.c[name] for name in ("dataset", "execution_date", *_DONE)]
         with self.database.reading() as connection:
             for part in portions(names):
                 rows = connection.execute(query.where(EVALUATIONS.c.dataset.in_(part)))
                 judged = {name: (looked_at, counts_of(counts), fault) for name, looked_at, counts, fault in rows}
-                swept = {row.dataset: _sweep_of(row) for row in _last_sweeps(connection, part)}
+                last = swept_on.where(REPORTS.c.dataset.in_(part)).group_by(REPORTS.c.dataset).subquery()
+                is_last = and_(REPORTS.c.dataset == last.c.dataset, REPORTS.c.execution_date == last.c.day)
+                sweeps = connection.execute(select(*columns).join(last, is_last))
+                swept = {row.dataset: _sweep_of(row) for row in sweeps}
                 for name in part:
                     looked_at, counts, fault = judged.get(name, (None, (), None))
                     waiting = Waiting.of(groups.get(name, ()), as_of)
                     said = objections.get(name, ())
                     states[name] = DatasetState(name, looked_at, counts, fault, waiting, said, swept.get(name))
         return states
-
-
-def _last_sweeps(connection: Connection, names: Sequence[str]) -> Iterator[Row[Any]]:
-    newest = select(REPORTS.c.dataset, func.max(REPORTS.c.execution_date).label("day")).group_by(REPORTS.c.dataset)
-    last = newest.where(_DID_SOMETHING, REPORTS.c.dataset.in_(names)).subquery()
-    is_last = and_(REPORTS.c.dataset == last.c.dataset, REPORTS.c.execution_date == last.c.day)
-    columns = [REPORTS.c[name] for name in ("dataset", "execution_date", *_DONE)]
-    yield from connection.execute(select(*columns).join(last, is_last))
 
 
 def _sweep_of(row: Row[Any]) -> LastSweep:

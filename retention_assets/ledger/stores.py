@@ -138,7 +138,11 @@ class Scans(LedgerPart):
         for closing in closings:
             store = _store_of(tx, closing.lease)
             if closing.end is None:
-                _use(tx, store, closing.scan, actor)
+                scan, usable = closing.scan, _usable(_first(tx.connection, *_has_ended(store)))
+                if usable is None or usable.id != scan.id:
+                    raise Refused(f"Scan {scan.id} of {store} was judged by another run, or a newer one has ended.")
+                act = Act(ActType.SCAN, actor, "It was accepted.", detail={"scan": scan.id, "store": store, "used": True})
+                tx.change(act, SCANS, SCANS.c.id == scan.id, used_at=DatabaseTime())
             else:
                 _end(tx, closing.scan, closing.end, actor)
                 _drop_results(tx, store, closing.kept, actor)
@@ -251,14 +255,6 @@ def _drop_results(tx: WriteTransaction, store: str, kept: int | None, actor: str
     for part in portions(old):
         act = Act(ActType.SCAN, actor, "Only the newest are kept whole.", detail={"store": store, "dropped": list(part)})
         tx.change(act, SCANS, SCANS.c.id.in_(part), result=None)
-
-
-def _use(tx: WriteTransaction, store: str, scan: ScanRecord, actor: str) -> None:
-    usable = _usable(_first(tx.connection, *_has_ended(store)))
-    if usable is None or usable.id != scan.id:
-        raise Refused(f"Scan {scan.id} of {store} was judged by another run, or a newer one has ended.")
-    act = Act(ActType.SCAN, actor, "It was accepted.", detail={"scan": scan.id, "store": store, "used": True})
-    tx.change(act, SCANS, SCANS.c.id == scan.id, used_at=DatabaseTime())
 
 
 def _is_whole(store: str) -> tuple[ColumnElement[bool], ...]:

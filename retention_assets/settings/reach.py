@@ -164,19 +164,14 @@ def _is_database_here(url: str, dialect: str, environ: Mapping[str, str]) -> boo
     options = parse_qsl(parts.query, keep_blank_values=True)
     if any(name in _ELSEWHERE for name, _ in options):
         return False
-    hosts = [unquote(host) for host in _hosts_of(parts.netloc)]
+    hosts = []
+    for host in parts.netloc.rpartition("@")[2].split(","):
+        hosts.append(unquote(host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]))
     hosts += [host for name, value in options if name in _HOSTS for host in value.split(",")]
     if not any(hosts) and dialect == "postgresql":
         hosts = [environ[name] for name in _HOST_VARIABLES if environ.get(name)]
     # A socket's path is on this machine, and so is a URL without a host.
     return all(not host or host.startswith("/") or _is_loopback(host) for host in hosts)
-
-
-def _hosts_of(netloc: str) -> list[str]:
-    hosts = []
-    for one in netloc.rpartition("@")[2].split(","):
-        hosts.append(one[1:].partition("]")[0] if one.startswith("[") else one.partition(":")[0])
-    return hosts
 
 
 def _is_loopback(host: str) -> bool:

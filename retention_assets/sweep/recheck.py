@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.evaluation.rules_in_force import RulesInForce, drifted_entries, items_of, justifying_rules, rules_for
-from retention_assets.frames.arrays import Bools, Ints, flags, join_chunks, keys_of
+from retention_assets.frames.arrays import Ints, flags, join_chunks, keys_of
 from retention_assets.frames.log import TIMES, Log, attribute_of, holds_dataset, is_in_log, is_same_life
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks
 from retention_assets.frames.verdicts.reasons import SPARING, Reason
@@ -235,7 +235,8 @@ class Recheck:
         is_selected = flags(pc.equal(join_chunks(verdicts["verdict"]).cast(pa.string()), "mark"))
         # a transaction that closed after the mark was made is another one of that name, even if the mark has no times
         closed_later = flags(pc.greater(rows["closed_at"], marks["marked_at"]))
-        is_resized = flags(pc.not_equal(rows["bytes"], marks["bytes"])) & ~_is_begun(marks)
+        is_begun = flags(pc.or_(pc.equal(marks["status"], "SWEEPING"), pc.greater(marks["attempts"], 0)))
+        is_resized = flags(pc.not_equal(rows["bytes"], marks["bytes"])) & ~is_begun
         is_replaced = ~is_same_life(marks, rows) | is_resized
         spared = {}
         if not is_selected.all():
@@ -392,10 +393,6 @@ def _ends(marked_at: pa.ChunkedArray, policies: Sequence[Policy]) -> Ints:
     ends = pa.array([max(micros(policy.grace.after(time)) for policy in policies) for time in times.to_pylist()], pa.int64())
     due: Ints = np.asarray(ends.take(pc.index_in(marked_at, value_set=times)))
     return due
-
-
-def _is_begun(marks: pa.Table) -> Bools:
-    return flags(pc.or_(pc.equal(marks["status"], "SWEEPING"), pc.greater(marks["attempts"], 0)))
 
 
 def _hold_of(holds: Sequence[Hold], dataset: str, attributes: dict[str, str], transaction: str, as_of: datetime) -> str | None:

@@ -16,17 +16,13 @@ def parse_condition(text: str) -> Condition:
         raise InvalidValue("is empty", "a condition, such as bytes > 0", "Leave `where` out to select by the other lines.")
     if len(text) > MOST_CHARACTERS:
         raise InvalidValue(f"is {len(text)} characters long", f"at most {MOST_CHARACTERS}")
-    _need_visible(text)
-    condition = Condition(text, read(text))
-    if not columns_of(condition):
-        remedy = "For every transaction write `select: all`."
-        raise InvalidValue("reads no column", "a condition that depends on the transaction", remedy)
-    return condition
-
-
-def _need_visible(text: str) -> None:
     # Refuse characters that make a condition look different from what it is, or that no ledger can store.
     for char in text:
         hidden = unicodedata.category(char) in ("Cc", "Cs") and char not in " \t\r\n"
         if hidden or unicodedata.bidirectional(char) in ("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"):
             raise InvalidValue(f"holds the invisible character {quote(char)}", "characters that one can see")
+    condition = Condition(text, read(text))
+    if not columns_of(condition):
+        remedy = "For every transaction write `select: all`."
+        raise InvalidValue("reads no column", "a condition that depends on the transaction", remedy)
+    return condition

@@ -340,17 +340,13 @@ def alike(phrases: Sequence[Phrase]) -> list[Phrase]:
     elif kinds == set(NUMERIC):
         phrases = [as_decimal(phrase) for phrase in phrases]
     for other in phrases[1:]:
-        if other.kind is not phrases[0].kind:
-            _mismatch(phrases[0], other)
+        if other.kind is not (first := phrases[0]).kind:
+            remedy = first.remedy(other.kind) if first.kind is Kind.TEXT else other.remedy(first.kind)
+            if Kind.TEXT not in (first.kind, other.kind) and Kind.INSTANT in (first.kind, other.kind):
+                remedy = "Write an instant in quotes: '2026-01-01T00:00:00Z'."
+            what = f"{quote(first.words)} is {first.kind.value} and {quote(other.words)} is {other.kind.value}"
+            raise InvalidValue(what, "values of one kind", remedy)
     return list(phrases)
-
-
-def _mismatch(one: Phrase, other: Phrase) -> NoReturn:
-    remedy = one.remedy(other.kind) if one.kind is Kind.TEXT else other.remedy(one.kind)
-    if Kind.TEXT not in (one.kind, other.kind) and Kind.INSTANT in (one.kind, other.kind):
-        remedy = "Write an instant in quotes: '2026-01-01T00:00:00Z'."
-    what = f"{quote(one.words)} is {one.kind.value} and {quote(other.words)} is {other.kind.value}"
-    raise InvalidValue(what, "values of one kind", remedy)
 
 
 def _as_instant(phrase: Phrase) -> Phrase:

@@ -114,7 +114,8 @@ class VersionDeletion(GuardedDelete[WantedRow, UrnRows]):
         free = set(noted) if self.rows.dialect == "sqlite" else set[str]()
         with short_lock_wait(connection, attempt.lock_wait):
             for part in () if self.rows.dialect == "sqlite" else _pieces(noted, _ROWS):
-                query = select(self.rows.urn, self.rows.version).where(self.rows.aspect == self.aspect, self._any_of(part))
+                is_any = or_(*(self._is(self.items[name]) for name in part))
+                query = select(self.rows.urn, self.rows.version).where(self.rows.aspect == self.aspect, is_any)
                 locked = set(map(tuple, connection.execute(query.with_for_update(skip_locked=attempt is Attempt.SKIPPING))))
                 free.update(name for name in part if self.items[name].row in locked)
         present = self._read(connection, names)
@@ -145,9 +146,6 @@ class VersionDeletion(GuardedDelete[WantedRow, UrnRows]):
         rows = {name: self.items[name].row for name in names}
         urns = self.rows.read_versions(connection, sorted({urn for urn, _ in rows.values()}), self.aspect)
         return {name: urns[urn] for name, (urn, version) in rows.items() if urn in urns and version in urns[urn].versions}
-
-    def _any_of(self, names: Sequence[str]) -> ColumnElement[bool]:
-        return or_(*(self._is(self.items[name]) for name in names))
 
     def _is(self, one: WantedRow) -> ColumnElement[bool]:
         return and_(self.rows.urn == one.row[0], self.rows.version == one.row[1])
