@@ -19,8 +19,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.io.pyarrow import PyArrowFileIO
 from sqlalchemy import Engine, event
 
 from retention_assets import clock
@@ -33,7 +31,7 @@ from retention_assets.settings import Settings, load_settings
 from retention_assets.stores.protocol import Store
 from retention_assets.sweep import Sweeper
 from retention_assets_tests.sweep.datasets import DUE
-from retention_assets_tests.sweep.marked import BATCH, MarkedStore
+from retention_assets_tests.sweep.marked import BATCH, MarkedStore, count_deletions
 
 # Long enough that a sweeper keeps it on a busy machine, and short enough to wait for.
 LEASE = 0.6
@@ -73,13 +71,6 @@ def sweep(fate: Fate, store: Store, folder: Path, at: Any, begun: Any) -> None:
             shifted = SimpleNamespace(time=lambda: clocks.time() + fate.jump, clock_gettime=clocks.clock_gettime)
             vars(clock)["time"] = shifted
 
-    def counting(kind: str, act: Any) -> Any:
-        def counted_act(*arguments: Any, **named: Any) -> Any:
-            count(kind)
-            return act(*arguments, **named)
-
-        return counted_act
-
     settings = settings_with(folder, store)
     ledger = ExitStack().enter_context(Environment(settings).ledger())
     ours = ledger.database.engine
@@ -88,9 +79,7 @@ def sweep(fate: Fate, store: Store, folder: Path, at: Any, begun: Any) -> None:
         event.listen(ours, end, lambda connection: writing.discard(id(connection)))
     event.listen(Engine, "before_cursor_execute", lambda *_: count("statement"))
     event.listen(Engine, "commit", lambda connection: count("record" if connection.engine is ours else "commit"))
-    os.unlink, os.rmdir = counting("unlink", os.unlink), counting("rmdir", os.rmdir)
-    PyArrowFileIO.delete = counting("unlink", PyArrowFileIO.delete)  # type: ignore[method-assign]
-    SqlCatalog.commit_table = counting("catalog", SqlCatalog.commit_table)  # type: ignore[method-assign]
+    count_deletions(count)
     begun.set()
     sweep_here(ledger, store, settings, LEASE)
 

@@ -5,7 +5,7 @@ import json
 import os
 import signal
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -165,17 +165,23 @@ def sweep_until(
         if acts is not None:
             acts.value = act + 1
 
-    def counting(act: Any) -> Any:
+    ledger = open_simulated(url)
+    count_changes(ledger, counts)
+    count_deletions(counts)
+    for result in sweep_store(ledger, store, settings, part):
+        assert (result.refused, result.errors) == (None, [])
+
+
+def count_deletions(count: Callable[[str], object]) -> None:
+    """Call this in this program, with its kind, before each file that goes and each commit of a catalog."""
+
+    def counting(kind: str, act: Any) -> Any:
         def counted_act(*arguments: Any, **named: Any) -> Any:
-            counts()
+            count(kind)
             return act(*arguments, **named)
 
         return counted_act
 
-    ledger = open_simulated(url)
-    count_changes(ledger, counts)
-    os.unlink, os.rmdir = counting(os.unlink), counting(os.rmdir)
-    PyArrowFileIO.delete = counting(PyArrowFileIO.delete)  # type: ignore[method-assign]
-    SqlCatalog.commit_table = counting(SqlCatalog.commit_table)  # type: ignore[method-assign]
-    for result in sweep_store(ledger, store, settings, part):
-        assert (result.refused, result.errors) == (None, [])
+    os.unlink, os.rmdir = counting("unlink", os.unlink), counting("rmdir", os.rmdir)
+    PyArrowFileIO.delete = counting("unlink", PyArrowFileIO.delete)  # type: ignore[method-assign]
+    SqlCatalog.commit_table = counting("catalog", SqlCatalog.commit_table)  # type: ignore[method-assign]
