@@ -22,18 +22,18 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Start": {
         "init": (
             "people.init:init",
-            "Write settings, a policy, the schema by which editors complete policies, and a .gitignore",
+            "Write starter files: settings, a policy, the policy schema for editors, and a .gitignore",
         ),
-        "demo": ("people.init:demo", "Build a small environment, and show what retention does with it"),
+        "demo": ("people.init:demo", "Build a small environment and run the whole cycle on it"),
         "validate": ("people.policies:validate", "Check policy files and print each policy as a sentence"),
         "schema": ("people.policies:schema", "Print the JSON Schema of policy files, for editors"),
     },
     "Look ahead": {
         "plan": ("people.plan:plan", "Show what a run would do now"),
-        "simulate": ("people.forecast:simulate", "Live through the next days on a copy"),
+        "simulate": ("people.forecast:simulate", "Simulate the next days on a copy"),
         "forecast": (
             "people.forecast:forecast",
-            "Foresee, day by day, what will be stored, marked and deleted, and what it costs",
+            "Forecast day by day what is stored, marked and deleted, and what it costs",
         ),
         "preview": ("people.policies:preview", "Show what policies would decide about a log"),
         "compare": ("people.policies:compare_command", "Show what another set of policies would newly mark and no longer mark"),
@@ -43,7 +43,7 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
             "people.history:explain",
             "Explain the verdict of one TRANSACTION of DATASET, line by line, and say whether it is scheduled for deletion",
         ),
-        "history": ("people.history:history", "Show the life of each transaction of DATASET, or of some"),
+        "history": ("people.history:history", "Show the life of each transaction of DATASET"),
         "marks": ("people.marks:marks", "List marks"),
         "report": ("people.report:report", "Show what was due for deletion on DATE and what became of it"),
         "scans": (
@@ -53,11 +53,11 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "as-of": ("people.visibility:as_of", "Show what a reader of DATASET sees at the instant T"),
         "readable": (
             "people.visibility:readable",
-            "Say from when on the history of DATASET may be read, what was current at an instant, and whether that may be read",
+            "Say whether the state of DATASET at an instant may be read, and until when the answer holds",
         ),
     },
     "Decide": {
-        "keep": ("people.marks:keep_command", "Keep transactions for good, or a dataset"),
+        "keep": ("people.marks:keep_command", "Keep transactions, or a whole dataset"),
         "unmark": ("people.marks:unmark_command", "Take marks back"),
         "hold": ("people.holds:hold_command", "Place a hold"),
         "release": ("people.holds:release_command", "Release a hold"),
@@ -69,11 +69,11 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "run": ("people.run:run", "Read the stores, judge, mark what may go, sweep what is due, and report"),
         "housekeeping": (
             "people.housekeeping:housekeeping_command",
-            "Postpone what a store would expire too early, and show what expires tomorrow",
+            "Postpone rows that a database would expire too early, and list what expires tomorrow",
         ),
     },
     "Operate": {
-        "clock": ("people.clock:clock", "Show the times by which the clock guard goes"),
+        "clock": ("people.clock:clock", "Show the times that the clock guard compares"),
         "audit": ("people.audit:audit", "Verify or export the permanent record of every decision and act"),
     },
 }
@@ -90,7 +90,7 @@ def _config_option() -> click.Option:
 
     return click.Option(
         ["-c", "--config"], type=click.Path(path_type=Path), expose_value=False, callback=note, metavar="FILE",
-        help="Use these settings instead of ./retention.yaml; the same as RETENTION_CONFIG.",
+        help="Use these settings instead of ./retention.yaml; also RETENTION_CONFIG.",
     )  # fmt: skip
 
 

@@ -128,9 +128,9 @@ class Environment:
         present = self.present()
         if as_of is not None and as_of > clock.max_skew.after(present):
             raise Refused(
-                f"As of {minute_in_utc(as_of)} is later than now, {minute_in_utc(present)}: nothing can be marked, swept or"
-                " reported of a time that is still to come. Leave as_of out. `retention run --dry-run` and `retention preview`"
-                " look ahead; in an environment whose settings say `clock: {simulated: true}` the days pass as you say."
+                f"As of {minute_in_utc(as_of)} is later than now, {minute_in_utc(present)}: a future time can't be marked, "
+                "swept or reported. Leave as_of out. `retention run --dry-run` and `retention preview` look ahead. Only "
+                f"settings with `clock: {{simulated: true}}` let days pass."
             )
         return as_of or present
 

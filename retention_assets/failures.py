@@ -11,16 +11,16 @@ from collections.abc import Iterator
 
 from retention_assets.errors import BadInput, Refused
 
-_FULL = "no space is left. Make room, then run again: what was begun is finished then"
-_DENIED = "that is not permitted. Let the user of this program write there, or name another place in the settings"
-_READ_ONLY = "nothing can be written there. Mount it for writing, or name another place in the settings"
+_FULL = "no space is left. Make room, then run again: the run finishes what was begun"
+_DENIED = "access is denied. Let the user of this program write there, or name another place in the settings"
+_READ_ONLY = "the file system is read-only. Mount it for writing, or name another place in the settings"
 _BUSY = (
-    "the ledger is busy: somebody else has been writing to it for long. Run again when that is done; if nothing is at work, end"
-    " the program that holds it"
+    "the ledger is busy: another program is writing to it. Run again when that is done. If no run is active, end the "
+    "program that holds the lock"
 )
 _AWAY = (
-    "the ledger can't be reached or written. Check the key ledger in the settings, and that its database is up; then run again:"
-    " what was begun is finished then"
+    "the ledger can't be reached or written. Check the key ledger in the settings, and that its database is up. Then run "
+    "again: the run finishes what was begun"
 )
 # SQLite names no file; without its folder it can't write either
 _READ_ONLY_LEDGER = (

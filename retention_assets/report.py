@@ -25,7 +25,7 @@ from retention_assets.settings.sections import Prices
 # classes of a log in the order of a transaction's life, with their meanings
 CLASSES: Mapping[str, str] = {
     "swept": "deleted before",
-    "sweeping": "a sweep has begun on it",
+    "sweeping": "a sweep has begun",
     "due": "marked, and its grace is over",
     "waiting": "marked, and in its grace",
     "selected": "selected by a policy, not marked yet",

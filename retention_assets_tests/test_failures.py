@@ -28,11 +28,11 @@ __all__ = ["run"]
 
 FULL, DENIED, READ_ONLY = (
     "no space is left. Make room",
-    "that is not permitted. Let the user",
-    "nothing can be written there. Mount",
+    "access is denied. Let the user",
+    "the file system is read-only. Mount",
 )
 READ_ONLY_LEDGER = "the file of the ledger, or its folder, is read-only. Let the user"
-BUSY, AWAY = "the ledger is busy: somebody else", "the ledger can't be reached or written. Check the key ledger"
+BUSY, AWAY = "the ledger is busy: another program", "the ledger can't be reached or written. Check the key ledger"
 
 
 def raised(work: Callable[[], object]) -> Exception:
@@ -163,7 +163,7 @@ def test_who_may_only_read_a_folder_is_told_what_to_write_or_to_name(run: Run, t
 
 @pytest.mark.parametrize(
     ("fault", "words"),
-    [(PermissionError(errno.EACCES, "odd\x1b[2J", "/w"), r"that is not permitted.*odd\\x1b\[2J"), (RuntimeError("a fault of ours"), None)],
+    [(PermissionError(errno.EACCES, "odd\x1b[2J", "/w"), r"access is denied.*odd\\x1b\[2J"), (RuntimeError("a fault of ours"), None)],
 )  # fmt: skip
 def test_the_command_line_says_what_failed_and_leaves_its_own_faults_their_trace(
     fault: Exception, words: str | None, run: Run, monkeypatch: pytest.MonkeyPatch

@@ -126,7 +126,7 @@ def close_purged_realms(
         # new data in it stays, and the person who purged it should know
         if status.get(name) == "PURGED" and groups:
             appeared = count(sum(group.transactions for group in groups), "transaction")
-            run.log.warning(f"Realm {name} is PURGED, and {appeared} appeared in it since: kept until it is ACTIVE again.")
+            run.log.warning(f"Realm {name} is PURGED, but {appeared} appeared in it since: kept until it is ACTIVE again.")
     # A realm that became PURGING during this evaluation was not counted. A run whose partitions are all datasets counts as
     # everything; one with other globs than `*` does not, nor one with a refused dataset: it may be of any realm.
     purged = {realm_of(policy.name) for policy in policies}
@@ -156,8 +156,8 @@ def _close(ledger: Ledger, run: Step, name: str, left: Sequence[LeftOfRealm], be
         return
     last = max(ledger.realms.last_changes(name))
     if begun <= last:
-        since = f"before {text_of(last)}, when it was changed last, or something of it deleted"
-        run.log.info(f"Nothing of realm {name} was found, in logs that were read {since}: a later run makes it PURGED.")
+        since = f"before {text_of(last)}, when it was last changed or swept"
+        run.log.info(f"Nothing of realm {name} was found in the logs, which were read {since}: a later run makes it PURGED.")
         return
     try:
         ledger.realms.purged(name, 0, run.actor)
@@ -190,8 +190,8 @@ def _pages_of_logs(run: Step, _: Ledger, __: Metadata) -> Iterator[DatasetPage]:
 def transaction_log(run: Step, ledger: Ledger) -> Metadata:
     """One row per transaction of every dataset: identity, parent, type, status, times, bytes, branches and tags.
 
-    A dataset whose log is not sound is refused whole, with its fault in the table below. Nothing of it is judged; the other
-    datasets go on.
+    A dataset with an unsound log is refused as a whole; the table below shows the fault. The run goes on with the other
+    datasets.
     """
     # imported here: with scans come DuckDB, pandas and fsspec, and each takes longer to import than the definitions to load
     from retention_assets.pipeline.scans import RunScans, SparkScanner
@@ -218,7 +218,7 @@ def _read(run: Step, ledger: Ledger, stores: list[Store], scans: "RunScans", els
     plain = choose_datasets(stores, run.datasets)
     chosen = [*plain, *scans.chosen, *elsewhere]
     away = {choice.store.name: choice.fault for choice in chosen if choice.fault}
-    faults = " ".join(f"{name}: {fault}." for name, fault in away.items())
+    faults = " ".join(f"{name}: {fault.rstrip('.')}." for name, fault in away.items())
     if len(away) == len(run.retention.settings.stores):
         raise dg.Failure(f"No store can be read. {faults}")
     names = [name for choice in chosen for name in choice.datasets]
@@ -272,15 +272,15 @@ def _unread(refused: pa.Table, chosen: list[ChosenDatasets], unknown: list[str])
         if choice.fault:
             yield {"dataset": f"{choice.store.name}/*", "fault": choice.fault, "transaction": ""}
     for name in unknown[:MOST_SHOWN]:
-        yield {"dataset": name, "fault": "no store has it (any more)", "transaction": ""}
+        yield {"dataset": name, "fault": "in no store", "transaction": ""}
 
 
 @retention_asset(kinds={"yaml"}, partitioned=False)
 def retention_policies(run: Step, ledger: Ledger) -> Metadata:
-    """Compares the policy files with the policies in force: written, skipped, drifted, or in no file any more.
+    """Compares the policy files with the policies in force: written, skipped, drifted, or removed.
 
-    A broken file stops the run here: a rule that is skipped could be one that keeps. A policy that a person changed in the book
-    stays as that person left it, and the difference is reported.
+    A broken file stops the run here, because a skipped rule could be one that keeps data. A policy that a person changed in the
+    book stays as it is, and the difference is reported.
     """
     rulebook = load_rules(ledger, run.retention, run.actor, run.given_as_of)
     decisions = rulebook.decisions
@@ -314,8 +314,8 @@ def _pages_of_views(run: Step, ledger: Ledger, _: Metadata) -> Iterator[DatasetP
 
 @retention_asset(kinds={"pyspark", "parquet"}, deps=["transaction_log"], pages=_pages_of_views)
 def branch_views(run: Step, ledger: Ledger) -> Metadata:
-    """One row per transaction: how many branches hold it, its newest view index (0 is a latest view), how many newer data
-    transactions there are, when it left the latest view of the last branch, and which branch or tag protects it.
+    """One row per transaction: the number of branches that hold it, its newest view index (0 is a latest view), the number of
+    newer data transactions, the time it left its last latest view, and the branch or tag that protects it.
     """
     sources = run.sources(ledger, "transaction_log")
     written = run_stage(run.spark, sources, run.folder, OF_VIEWS, Views(run.as_of), _COLUMNS)
@@ -371,10 +371,10 @@ def _marked(mark: Mapping[str, Any], fates: Fates) -> str:
     pages=_pages_of_verdicts,
 )
 def candidate_marks(run: Step, ledger: Ledger) -> Metadata:
-    """The verdict of every transaction: mark, spare, keep or open, with the policy that has the credit and every reason.
+    """The verdict of every transaction: mark, spare, keep or open, with its policy and its reasons.
 
-    What is to go is marked in the ledger, from where the grace runs. A mark deletes nothing and can be taken back; what is
-    marked already stays as it is.
+    What may go is marked in the ledger, and its grace begins. A mark deletes nothing and can be taken back. Earlier marks stay
+    as they are.
     """
     clock = run.retention.settings.clock
     rulebook = load_rules(ledger, run.retention, run.actor, run.given_as_of)

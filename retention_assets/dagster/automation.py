@@ -32,7 +32,7 @@ from retention_assets.policy.durations import Duration, text_of
 from retention_assets.policy.globs import is_literal
 from retention_assets.policy.language import rules_reaching
 from retention_assets.policy.model import Datasets
-from retention_assets.policy.sentences import first_of
+from retention_assets.policy.sentences import count, first_of
 from retention_assets.settings.model import Settings
 from retention_assets.settings.sections import AutomationSettings
 
@@ -53,8 +53,8 @@ def explain_wait(record: dg.RunRecord) -> str:
     # nothing is launched beside it: a silent run may be deep in its work
     run = record.dagster_run
     return (
-        f"{run.job_name} {run.run_id} is at work, since {record.create_timestamp:%Y-%m-%d %H:%M} UTC. If its machine is gone,"
-        " terminate the run in Dagster; with run monitoring turned on, Dagster ends such runs by itself."
+        f"{run.job_name} {run.run_id} is running since {record.create_timestamp:%Y-%m-%d %H:%M} UTC. If its machine is "
+        "gone, terminate the run in Dagster. With run monitoring, Dagster does that itself."
     )
 
 
@@ -135,7 +135,7 @@ def evaluation_loop(context: dg.SensorEvaluationContext, resources: Resources) -
     # Reported whatever follows: the stores were asked, and lineage begins with their changes.
     news = changed_stores(context.instance, resources, present)
     for name, fault in sorted(present.away.items()):
-        context.log.warning(f"The store {name} can't be asked, its datasets wait: {fault}.")
+        context.log.warning(f"The store {name} can't be read, so its datasets wait: {fault.rstrip('.')}.")
     with resources.retention.ledger() as ledger:
         rules = foreseen_rulebook(ledger, settings, at).rules(present.names, at)
         looks = ledger.evaluations.all()
@@ -143,7 +143,7 @@ def evaluation_loop(context: dg.SensorEvaluationContext, resources: Resources) -
     reasons = datasets_to_evaluate(present, rules_digests(rules, present.names, at), looks, at, automation, skew)
     waiting = f"; {len(present.away):,} stores away" if present.away else ""
     if not reasons:
-        quiet = f"Nothing can have changed among {len(present.names):,} datasets{waiting}."
+        quiet = f"Nothing has changed among {len(present.names):,} datasets{waiting}."
         return dg.SensorResult(skip_reason=quiet, asset_events=news)
     counts = (f"{number:,} {reason}" for reason, number in Counter(reasons.values()).most_common())
     context.log.info(f"{', '.join(counts)}{waiting}.")
@@ -160,10 +160,10 @@ def policy_files(context: dg.SensorEvaluationContext, resources: Resources) -> d
     retention = resources.retention
     digest = digest_of([[str(file), file.read_text("utf-8", "replace")] for file in files_of(retention.settings)])
     if digest == context.cursor:
-        return dg.SensorResult(skip_reason="The policy files are as they were.", cursor=digest)
+        return dg.SensorResult(skip_reason="The policy files have not changed.", cursor=digest)
     if run := _active_evaluation(context.instance, resources):
         # It may have loaded the files already; once it is over, the book says what is left to do.
-        return dg.SensorResult(skip_reason=f"The policy files changed; {explain_wait(run)}")
+        return dg.SensorResult(skip_reason=f"The policy files changed. {explain_wait(run)}")
     at, present = now(), list_datasets(retention)
     with retention.ledger() as ledger:
         book, looks = foreseen_rulebook(ledger, retention.settings, at), ledger.evaluations.all()
@@ -184,8 +184,8 @@ def policy_files(context: dg.SensorEvaluationContext, resources: Resources) -> d
         tags = {KIND: "evaluate", **_RETRIES}
         requests = run_requests(EVALUATE, resources, context.instance, None if away else sorted(names), globs, tags)
         return dg.SensorResult(run_requests=requests, cursor=digest)
-    untouched = f"{first_of(written, _NAMED)}: no dataset is touched, the next run loads it."
-    news = untouched if written else "They say what the book says."
+    untouched = f"{first_of(written, _NAMED)}: no dataset is affected. The next run loads it."
+    news = untouched if written else "The policy book is up to date."
     return dg.SensorResult(skip_reason=f"The policy files changed. {news}", cursor=digest)
 
 
@@ -266,26 +266,32 @@ def dataset_discovery(context: dg.SensorEvaluationContext, resources: Resources)
     for at in range(0, len(new), _KEYS):
         context.instance.add_dynamic_partitions(partitions, new[at : at + _KEYS])
     vanished = sorted(key for key in existing.difference(present.names) if store_of(key) not in present.away)
-    news = [f"{len(new):,} new: {first_of(new, _NAMED)}."] if new else []
+    news = [f"Added {count(len(new), 'partition')}: {first_of(new, _NAMED)}."] if new else []
     state = digest_of([vanished, unfit, sorted(present.away)])
     if state != (context.cursor or digest_of([[], [], []])):
         news += _state(vanished, unfit, present.away)
         for sentence in news:
             context.log.info(sentence)
     quiet = (
-        f"Nothing new among {len(present.names):,}; {len(vanished):,} that no store lists; {len(present.away):,} stores away."
+        f"No new dataset among {len(present.names):,}. Away: {count(len(present.away), 'store')}. Vanished: {len(vanished):,}."
     )
     return dg.SensorResult(skip_reason=" ".join(news) or quiet, cursor=state)
 
 
 def _state(vanished: Sequence[str], unfit: Sequence[str], away: dict[str, str]) -> list[str]:
-    faults = [f"The store {name} can't be listed, its partitions stay: {fault}." for name, fault in sorted(away.items())]
+    faults = [
+        f"The store {name} can't be listed; its partitions stay: {fault.rstrip('.')}." for name, fault in sorted(away.items())
+    ]
     if vanished:
-        faults.append(f"{len(vanished):,} that no store lists any more keep their partitions: {first_of(vanished, _NAMED)}.")
+        faults.append(
+            f"{len(vanished):,} keep their partitions although no store lists them any more: {first_of(vanished, _NAMED)}."
+        )
     if unfit:
         names = first_of(unfit, _NAMED)
-        faults.append(f"{len(unfit):,} can't be partitions by their names, jobs work on them all the same: {names}.")
-    return faults or ["Every partition is a dataset that some store lists, and every store can be asked."]
+        faults.append(
+            f"{len(unfit):,} have names that Dagster does not allow for partitions. Jobs work on them all the same: {names}."
+        )
+    return faults or ["Every store answers and lists the dataset of every partition."]
 
 
 def sweep_tick(context: dg.SensorEvaluationContext, resources: Resources) -> dg.SensorResult:
@@ -302,7 +308,7 @@ def sweep_tick(context: dg.SensorEvaluationContext, resources: Resources) -> dg.
         return dg.SensorResult(skip_reason="No mark is due.")
     # A courtesy: the lease in the ledger keeps two sweeps from one dataset.
     if run := active_run(context.instance, map(resources.names.of, _SWEEPING), asset):
-        return dg.SensorResult(skip_reason=f"{len(due):,} datasets have marks that are due; {explain_wait(run)}")
+        return dg.SensorResult(skip_reason=f"{len(due):,} datasets have due marks. {explain_wait(run)}")
     if not due:
         # An empty sweep puts on record that somebody looked and nothing was due.
         requests = run_requests(SWEEP, resources, context.instance, None, ["*"], {KIND: "sweep"})
@@ -311,7 +317,7 @@ def sweep_tick(context: dg.SensorEvaluationContext, resources: Resources) -> dg.
     before = json.loads(context.cursor or "{}")
     # A time ahead of now is from a fast clock and does not count.
     if digest == before.get("digest") and at - _RETRY_AFTER < datetime.fromisoformat(before["at"]) <= at:
-        unchanged = f"The last sweep has changed nothing on {first_of(datasets, _NAMED)}: tried again once an hour."
+        unchanged = f"The last sweep changed nothing in {first_of(datasets, _NAMED)}. It is repeated once an hour."
         return dg.SensorResult(skip_reason=unchanged)
     globs = [escape_glob(name) for name in datasets]
     requests = run_requests(SWEEP, resources, context.instance, datasets, globs, {KIND: "sweep"})
@@ -319,8 +325,8 @@ def sweep_tick(context: dg.SensorEvaluationContext, resources: Resources) -> dg.
 
 
 _REPORT = "Writes the report of the day that has just ended, in UTC."
-_HOUSEKEEPING = "Where a store expires rows by itself, puts off what must not go yet, and tells what expires on the next day."
-_VERIFICATION = "Computes the whole record of the ledger again. A run that fails names what was changed past the ledger."
+_HOUSEKEEPING = "Postpones rows that a database would expire too early, and lists what expires tomorrow."
+_VERIFICATION = "Verifies the whole record of the ledger. A failed run names the rows that something else changed."
 
 
 def schedules(automation: AutomationSettings, names: Names, jobs: Mapping[str, Any]) -> list[dg.ScheduleDefinition]:

@@ -42,14 +42,14 @@ def resources(
     given = ((retention, Environment), (pyspark, LazyPySparkResource), (warehouse, Warehouse))
     for key, (value, expected) in zip(RESOURCES, given, strict=True):
         if not isinstance(value, expected | dg.ResourceDefinition | dg.ConfigurableResource | None):
-            types = f"a value of type {expected.__name__}, or a resource of Dagster's that makes one"
+            types = f"a value of type {expected.__name__}, or a Dagster resource that provides one"
             raise BadInput(Problem("has a wrong type", key=key, value=f"'{type(value).__name__}'", expected=types))
 
     def spark_session(_: dg.InitResourceContext) -> QuietSparkResource:
         return QuietSparkResource(spark_config=spark_conf(settings.spark.master, settings.spark.conf, str(settings.warehouse)))
 
     lines = [
-        "What a run works on: the ledger, the policies and the stores of the settings, opened when a step needs them.",
+        "The ledger, the policies and the stores of the settings, opened when a step needs them.",
         "",
         f"* ledger: {settings.ledger}",
         f"* policies: {', '.join(map(str, settings.policies))}",
@@ -57,12 +57,12 @@ def resources(
     ]
     # Only the keys of the configuration are shown.
     spark_lines = [
-        "The Spark session of a run, started when a step first asks for it.",
+        "The Spark session of a run, started when a step first needs it.",
         "",
         f"* master: {settings.spark.master}",
         *(f"* configured: {key}" for key in sorted(settings.spark.conf)),
     ]
-    folder_lines = ["Where the assets' tables are written, a folder for each asset and run.", "", f"* {settings.warehouse}"]
+    folder_lines = ["The tables of the assets, in a folder for each asset and run.", "", f"* {settings.warehouse}"]
     return {
         names.of("retention"): retention or _described(lambda _: Environment(settings), lines),
         names.of("pyspark"): pyspark or _described(spark_session, spark_lines),

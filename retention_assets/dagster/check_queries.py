@@ -247,9 +247,9 @@ def _deleted_and_back(scope: CheckScope) -> Iterator[Violation]:
         for name in rows["dataset"].unique().sort().to_pylist():
             transactions = rows.filter(pc.equal(rows["dataset"], name))["transaction"].to_pylist()
             shown = ", ".join(transactions[:_NAMED]) + (", …" if len(transactions) > _NAMED else "")
-            are = "transaction that was deleted is" if len(transactions) == 1 else "transactions that were deleted are"
+            are = "deleted transaction is" if len(transactions) == 1 else "deleted transactions are"
             command = f"`retention history {shlex.join((name, transactions[0]))}`"
-            sentence = f"{len(transactions):,} {are} there again ({shown}): see {command}"
+            sentence = f"{len(transactions):,} {are} back ({shown}): see {command}"
             yield Violation(name, sentence, len(transactions))
 
 
@@ -320,7 +320,7 @@ def _changed_record(scope: CheckScope) -> Iterator[Violation]:
 
 REACHABILITY = Check(
     "stores_are_reachable",
-    "Every store of the settings answers. The datasets of one that does not are neither judged nor swept until it does.",
+    "Every store of the settings answers. The datasets of a store that is away are neither judged nor swept until it answers.",
     "Every store answers.",
     lambda scope: unreachable(scope.present),
     blocking=False,
@@ -331,8 +331,7 @@ CHECKS: Mapping[str, tuple[Check, ...]] = {
         REACHABILITY,
         Check(
             "log_is_sound",
-            "Every log that was read is sound. One that is not is refused whole: nothing of its dataset is judged, marked or"
-            " swept.",
+            "Every log is sound. A dataset with an unsound log is refused as a whole: it is not judged, marked or swept.",
             "Every log is sound.",
             _unsound_logs,
             blocking=False,
@@ -341,56 +340,56 @@ CHECKS: Mapping[str, tuple[Check, ...]] = {
     "candidate_marks": (
         Check(
             "latest_view_is_never_marked",
-            "Nothing that readers of a live branch need is marked, by latest views that are computed anew and in another way. A"
-            " policy with `latest_view: allow` may mark there and says so in its marks; a realm that is purged goes whole.",
-            "No mark in the latest view of a live branch, unless its policy may select there.",
+            "No mark is in the latest view of a live branch, by views that this check computes itself. Policies with "
+            "`latest_view: allow` and purged realms are exceptions.",
+            "No mark is in the latest view of a live branch, unless its policy allows that.",
             _marks_in_latest_views,
         ),
         Check(
             "mark_times_are_monotonic",
-            "The times of the record are in order: mark times never go back, a mark is due when its grace is over, and"
-            " visibility marks only rise. A time that was moved could end a grace in which somebody was to object.",
+            "The times of the record are in order: mark times never go back, a mark is due when its grace is over, and "
+            "visibility marks only rise. A changed time could cut a grace short.",
             "Mark times never go back, marks are due when their grace is over, and visibility marks only rise.",
             partial(_ledger_violations, MARK_INVARIANTS["mark_times_are_monotonic"]),
         ),
         Check(
             "marks_have_a_policy_and_a_reason",
-            "For every open mark somebody can say by which version of which policy it was made, and why.",
-            "Every open mark was made by a policy version of the book, or of the system, for a reason that exists.",
+            "Every open mark has a known policy version and a known reason.",
+            "Every open mark was made by a known version of a policy, or by the system, for a known reason.",
             partial(_ledger_violations, MARK_INVARIANTS["marks_have_a_policy_and_a_reason"]),
         ),
         Check(
             "verdicts_sum_to_the_log",
-            "Every transaction of a log has exactly one verdict: one that was overlooked could be one that has to stay.",
-            "As many verdicts as transactions, in every dataset.",
+            "Every transaction of a log has exactly one verdict. A transaction without one could be lost.",
+            "Every dataset has as many verdicts as transactions.",
             _missing_verdicts,
         ),
         Check(
             "limits_are_respected",
-            "No policy newly marked more of a dataset at a time than its limits allow.",
-            "New marks within the limits of their policy.",
+            "No policy marked more of a dataset at a time than its limits allow.",
+            "New marks are within the limits of their policies.",
             _marks_over_limits,
         ),
         Check(
             "visibility_marks_only_rise",
-            "No visibility mark ever went back: readers were never told of a history that had been hidden from them.",
-            "Each visibility mark where it was last raised to, and never lower than before.",
+            "No visibility mark ever went back: history that was hidden stays hidden.",
+            "No visibility mark was lowered or changed past the ledger.",
             partial(_ledger_violations, invariants.visibility_rises),
         ),
         Check(
             "nothing_appears_in_purged_realms",
-            "In a realm that is PURGED there is nothing. Whatever appears there is kept until the realm is ACTIVE again:"
-            " somebody still writes for a customer who is gone, or the realm was to begin anew.",
-            "Nothing in a realm since it is PURGED.",
+            "A PURGED realm is empty. New data in it is kept until the realm is ACTIVE again. Either a writer still writes "
+            "for a customer who left, or the realm is in use again.",
+            "Every PURGED realm is empty.",
             _in_purged_realms,
             blocking=False,
         ),
         Check(
             "nothing_deleted_is_back",
-            "No transaction that was deleted, and that a policy still selects, is there again. A backup may have brought it"
-            " back: the record says that it is gone, so no policy marks it again. Remove it by hand, or give it other times in"
-            " its log or table: then it is judged as a new one.",
-            "Nothing that was deleted is there again.",
+            "No deleted transaction that a policy still selects is back. A backup may have restored it. Policies do not "
+            "mark it again, because the record says that it is deleted. Remove it by hand, or change its times in its log "
+            "or table: then it is judged as a new one.",
+            "No deleted transaction is back.",
             _deleted_and_back,
             blocking=False,
             warns=True,
@@ -400,20 +399,20 @@ CHECKS: Mapping[str, tuple[Check, ...]] = {
         Check(
             "nothing_is_swept_before_it_is_due",
             "Nothing was deleted in its grace.",
-            "Whatever is swept was in a plan that was made when its grace was over.",
+            "Every swept mark was planned after its grace was over.",
             partial(_sweep_violations, "nothing_is_swept_before_it_is_due"),
         ),
         Check(
             "nothing_is_swept_without_a_mark",
-            "Nothing was deleted that was not marked, planned and begun.",
-            "Whatever is swept was marked, and the record says that its deletion began before it was done.",
+            "Every deletion was marked, planned and begun first.",
+            "Every swept transaction was marked, and the record has the begin of its deletion.",
             partial(_sweep_violations, "nothing_is_swept_without_a_mark"),
         ),
         Check(
             "nothing_readable_is_swept",
-            "Of what is swept nothing is part of a state that may be read by the visibility mark of its dataset. A reader who"
-            " asks before reading is told otherwise by `retention readable`; one who goes by the mark alone would miss files.",
-            "Nothing swept that was current when, or after, the history of its dataset can be read.",
+            "No swept transaction belongs to a state that the visibility mark of its dataset lets readers read. `retention "
+            "readable` warns readers who ask; readers who trust the mark alone would miss files.",
+            "No swept transaction belongs to readable history.",
             _readable_but_swept,
             blocking=False,
         ),
@@ -421,14 +420,13 @@ CHECKS: Mapping[str, tuple[Check, ...]] = {
     "purge_report": (
         Check(
             "the_record_is_intact",
-            "The audit and everything it covers still says what was written. `retention audit verify` says the same in a"
-            " terminal.",
-            "Every row of the record as it was written.",
+            "The record is unchanged since it was written. `retention audit verify` checks the same in a terminal.",
+            "Every row of the record is as it was written.",
             _changed_record,
         ),
         Check(
             "report_adds_up",
-            "What a day was to delete has ended in one way or is still open, and nothing is counted below zero.",
+            "The numbers of every day's report add up, and none is below zero.",
             "To delete = deleted + already gone + spared + taken back + still open, in every report on its own day.",
             partial(_ledger_violations, invariants.reports_add_up),
         ),

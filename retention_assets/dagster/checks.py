@@ -63,7 +63,7 @@ def check_events(
             if is_stopped:
                 failed.append(f"{check.name} failed. {result.actual}")
     if failed and not run.makes_nothing:
-        raise dg.Failure(f"Nothing that follows is done. {' '.join(failed)}", allow_retries=False)
+        raise dg.Failure(f"The run stops here. {' '.join(failed)}", allow_retries=False)
 
 
 def check_evaluation(asset: dg.AssetKey, check: Check, state: CheckResult, is_blocking: bool) -> dg.AssetCheckEvaluation:
@@ -136,7 +136,7 @@ def _with_standing(scope: CheckScope, check: Check, result: CheckResult) -> Chec
             result, looked_at = query(whole, check), None
         except Exception as fault:  # noqa: BLE001 - whatever it was, the run has done its own work and goes on
             # That it could not look at everything is a violation itself; this run's violations stand.
-            result = _add(result, [Violation("", f"what this run was not about could not be checked: {error_text(fault)}")])
+            result = _add(result, [Violation("", f"datasets outside of this run could not be checked: {error_text(fault)}")])
     if may_be_gone:
         gone = _gone(scope, result.by_dataset)
         present = {name: violation for name, violation in result.by_dataset.items() if name not in gone}

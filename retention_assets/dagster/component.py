@@ -30,16 +30,16 @@ from retention_assets.settings.yaml import Document
 # below the root of the project, beside the code
 _DATA_FOLDER = ".retention"
 _IGNORED = """\
-# A ledger that comes back with an old commit has forgotten what was swept since.
+# A ledger restored from an old commit does not know what was swept since.
 *
 !.gitignore
 """
 _SETTINGS = """\
-# Relative paths are meant from this folder; ${{NAME}} is an environment variable.
+# Relative paths start at this folder; ${{NAME}} is an environment variable.
 ledger: {ledger}
 warehouse: {warehouse}
 policies: policies
-# Dagster's daemon adds a partition for each dataset. Nothing is judged or deleted by itself before you say so here.
+# Dagster's daemon adds a partition for each dataset. Nothing else runs by itself until you turn it on here.
 automation: {{discover: true}}
 # For runs over more than a thousand partitions give Dagster's programs DAGSTER_EVENT_BATCH_SIZE=1000 and
 # DAGSTER_EMIT_PARTITION_SUBSET_IN_PLANNED_EVENTS=1, and an instance on PostgreSQL. Or one partition per store:
@@ -49,18 +49,16 @@ automation: {{discover: true}}
 
 
 class RetentionScaffoldParams(BaseModel):
-    """Options of `dg scaffold`. Values of which no settings can be made are refused before anything is written."""
+    """Options of `dg scaffold`. Invalid values are refused before anything is written."""
 
-    key_prefix: Annotated[
-        str | None, Field(description="Before every name, so that nothing clashes. Left out: the name of the component.")
-    ] = None
+    key_prefix: Annotated[str | None, Field(description="Prefix of every name. By default the name of the component.")] = None
     ledger: Annotated[
         str | None,
-        Field(description="A database, such as postgresql://… or ${LEDGER_URL}. Left out: SQLite, outside of the code."),
+        Field(description="A database, such as postgresql://… or ${LEDGER_URL}. By default SQLite, outside of the code."),
     ] = None
     warehouse: Annotated[
         str | None,
-        Field(description="A folder or URI that Spark can write to. Left out: a folder outside of the code."),
+        Field(description="A folder or URI that Spark can write to. By default a folder outside of the code."),
     ] = None
 
     @model_validator(mode="after")
@@ -97,10 +95,10 @@ class RetentionScaffolder(Scaffolder[RetentionScaffoldParams]):
         settings = _SETTINGS.format(ledger=ledger, warehouse=warehouse)
         # A ledger that a person names is a real one, in which no sample is marked.
         if request.params.ledger or request.params.warehouse:
-            settings += "# Name what is retained, such as:\n" + _commented(SAMPLE_STORES.format(lake="s3://bucket/lake"))
-            policies = "policies: []\n\n# Nothing goes that no policy selects, such as:\n" + _commented(SAMPLE_POLICIES)
+            settings += "# Name your stores, such as:\n" + _commented(SAMPLE_STORES.format(lake="s3://bucket/lake"))
+            policies = "policies: []\n\n# A policy selects what may go. Everything else stays:\n" + _commented(SAMPLE_POLICIES)
         else:
-            settings += "# A sample lake. Name your own stores in its place, and your own policies.\n" + SAMPLE_STORES.format(
+            settings += "# A sample lake. Replace it by your own stores and policies.\n" + SAMPLE_STORES.format(
                 lake=f"{place}/lake"
             )
             policies = (
@@ -128,19 +126,21 @@ class RetentionComponent(dg.Component, dg.Model, dg.Resolvable):
 
     config: Annotated[
         str | None,
-        dg.Resolver.default(description="The settings file, from this folder. Left out, and without settings: retention.yaml."),
+        dg.Resolver.default(
+            description="The settings file, relative to this folder. By default retention.yaml, unless `settings` is given."
+        ),
     ] = None
     settings: Annotated[
         dict[str, Any] | None,
         dg.Resolver.default(
-            description="The keys of the settings file, here. Relative paths are meant from this folder.",
+            description="The keys of the settings file. Relative paths start at this folder.",
             # Dagster admits a template for each attribute, which hides the errors of all of them.
             json_schema_extra={"if": {"type": "object"}, "then": settings_schema()},
         ),
     ] = None
     key_prefix: Annotated[
         str | list[str] | None,
-        dg.Resolver.default(description="Before every name, so that nothing clashes; what the settings say when left out."),
+        dg.Resolver.default(description="Prefix of every name. By default that of the settings."),
     ] = None
 
     @classmethod
@@ -165,7 +165,5 @@ class RetentionComponent(dg.Component, dg.Model, dg.Resolvable):
         if self.settings is None:
             return load_settings(folder / (self.config or FILE))
         if self.config is not None:
-            raise BadInput(
-                Problem("stands beside config", key="settings", expected="one of them: the keys here, or a file that has them")
-            )
+            raise BadInput(Problem("stands beside config", key="settings", expected="either the keys here or a file with them"))
         return settings_of(Document(str(folder / "defs.yaml"), self.settings, {}))

@@ -168,7 +168,7 @@ def _troubles(said: Mapping[str, Mapping[str, Any]]) -> tuple[tuple[str, ...], t
     rows = swept.get("by_dataset", ())
     not_swept = [f"{row['dataset']} was not swept: {row['refused']}" for row in rows if row["refused"]]
     not_deleted = [
-        f"{row['dataset']}: {row['failed']} could not be deleted and are tried again by the next run: {row['errors']}"
+        f"{row['dataset']}: {row['failed']} could not be deleted; the next run tries again: {row['errors']}"
         for row in rows
         if row["failed"]
     ]
@@ -181,5 +181,5 @@ def _troubles(said: Mapping[str, Mapping[str, Any]]) -> tuple[tuple[str, ...], t
     (failed if swept.get("stores_away") else refused).extend(not_swept)
     failed += not_deleted
     if swept.get("stopped"):
-        failed.append("The sweep was stopped before its end; the next run goes on.")
+        failed.append("The sweep was stopped early. The next run continues it.")
     return tuple(failed), tuple(refused)

@@ -76,8 +76,8 @@ CHAIN = (*JUDGING, *SWEEPING)
 # name of the step
 STEP = "retention"
 _NO_PARTITION = (
-    "Nothing is done: the assets have partitions, and this run names none. Choose partitions, or launch a job over lists, such"
-    " as `delete_cycle`."
+    "Nothing was done: the assets have partitions, but this run names none. Choose partitions, or launch a job over lists, "
+    "such as `delete_cycle`."
 )
 
 
@@ -92,7 +92,7 @@ def chain(
 
         @dg.multi_asset(
             name=names.of(STEP),
-            description="Makes the selected assets one after the other, and evaluates the checks of each before the next.",
+            description="Materializes the selected assets in order, and evaluates the checks of each before the next.",
             specs=[
                 asset.spec(names, catalog, sources if asset is transaction_log else (), freshness.get(asset.name))
                 for asset in CHAIN
@@ -167,18 +167,16 @@ class AssetJob:
 
 
 _EVALUATE = "Load the policies, read the logs, compute views, judge every transaction, and mark what may go."
-_SWEEP = "Delete what was marked and whose grace is over, after a last look at each dataset; then report."
-_CYCLE = "All of it: read, judge, mark, sweep what is due, report."
-_REPORT = "Put the report of a day together: what was to go, and what became of it so far."
+_SWEEP = "Delete marks whose grace is over, after a last look at each dataset. Then report."
+_CYCLE = "Read, judge, mark, sweep what is due, and report."
+_REPORT = "Write the report of a day: what was due and what became of it."
 EVALUATE = AssetJob("evaluate", Kind.ACT, JUDGING, JudgingConfig, _EVALUATE)
 SWEEP = AssetJob("sweep", Kind.DELETE, SWEEPING, SweepConfig, _SWEEP)
 CYCLE = AssetJob("cycle", Kind.DELETE, CHAIN, SweepConfig, _CYCLE)
 # A report is about all datasets, and has only a day to choose.
 REPORT = AssetJob("report", Kind.ACT, (purge_report,), AsOfConfig, _REPORT)
 ASSET_JOBS = (EVALUATE, SWEEP, CYCLE, REPORT)
-_LOG_LEVEL = dg.Field(
-    str, default_value="INFO", description="How much the run says on the console: DEBUG, INFO, WARNING or ERROR."
-)
+_LOG_LEVEL = dg.Field(str, default_value="INFO", description="Log level of the console: DEBUG, INFO, WARNING or ERROR.")
 
 
 def asset_jobs(names: Names) -> list[Any]:
@@ -186,7 +184,7 @@ def asset_jobs(names: Names) -> list[Any]:
         dg.define_asset_job(
             names.of(job.over_partitions),
             selection=dg.AssetSelection.assets(*(names.key(asset.name) for asset in job.assets)),
-            description=f"{job.kind.describe(job.description)} Over partitions: the graph shows them at work.",
+            description=f"{job.kind.describe(job.description)} Runs over partitions, which the graph shows.",
             tags=job.kind.tags,
             executor_def=dg.in_process_executor,
         )
@@ -245,7 +243,7 @@ OPERATIONS: Sequence[Operation[Any]] = (
     clock_accept, clock_reset, audit_verify, audit_accept, scan_accept, housekeeping,
 )  # fmt: skip
 _ACTOR = dg.Field(
-    str, default_value="", description="Who does it, such as ann: the record keeps it, beside Dagster's user and run."
+    str, default_value="", description="Your name for the record, such as ann. Dagster's user and run are recorded beside it."
 )
 
 

@@ -30,7 +30,7 @@ _MOST_PARTITIONS = 1_000
 _NUMBER = re.compile(r"\d+")
 # characters of a fault that a page shows without a click
 _MOST_WORDS = 800
-_LEFT_ALONE = "Nothing of it is judged, marked or swept until this is mended. The check `log_is_sound` fails meanwhile."
+_LEFT_ALONE = "It is not judged, marked or swept until this is mended. The check `log_is_sound` fails meanwhile."
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ from retention_assets.settings.secrets import masked, masked_fault
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_INSTANT = "An instant, such as 2026-03-01, or 7d for 7 days before the run was made; the present when left out."
+_INSTANT = "An instant, such as 2026-03-01, or 7d for 7 days before the launch; now by default."
 
 
 class AsOfConfig(Request):
@@ -52,10 +52,10 @@ class AsOfConfig(Request):
 
 
 class JudgingConfig(AsOfConfig):
-    """Instant, and datasets among those of the run's partitions."""
+    """Instant and datasets of a run."""
 
     datasets: tuple[str, ...] = Field(
-        default=("*",), description="Globs over store/name, such as 'lake/raw.*'; any one matches."
+        default=("*",), description="Globs over store/name, such as 'lake/raw.*'. A dataset matches if one of them does."
     )
 
 
@@ -64,7 +64,7 @@ class SweepConfig(JudgingConfig):
 
     accept_large: bool = Field(
         default=False,
-        description="Sweep also where far more would go than on any day of the last 30: the settings' `brake` stops that.",
+        description="Sweep even if far more would go than on any of the last 30 days, which the `brake` of the settings stops.",
     )
 
 

@@ -69,7 +69,7 @@ def digest_of(value: object) -> str:
 def _store_asset(store: StoreSettings, key: dg.AssetKey, catalog: DagsterSettings, names: Names) -> dg.AssetsDefinition:
     spec = dg.AssetSpec(
         key,
-        description=f"The store {store.name}, of the kind {store.kind}, and all datasets in it.",
+        description=f"The store {store.name} of kind {store.kind}, with all its datasets.",
         group_name=catalog.group,
         owners=list(catalog.owners),
         tags=dict(catalog.tags),
@@ -79,7 +79,7 @@ def _store_asset(store: StoreSettings, key: dg.AssetKey, catalog: DagsterSetting
     def observe(context: dg.AssetExecutionContext) -> dg.ObserveResult:
         present = list_datasets(resources_in(context.resources, names).retention, [store.name], with_tokens=True)
         for fault in present.away.values():
-            raise dg.Failure(f"The store {store.name} can't be asked: {fault}.")
+            raise dg.Failure(f"The store {store.name} can't be read: {fault.rstrip('.')}.")
         version, metadata = _observation(present, store.name)
         return dg.ObserveResult(data_version=dg.DataVersion(version), metadata=metadata)
 
@@ -114,7 +114,7 @@ def store_health(context: dg.SensorEvaluationContext, resources: Resources) -> d
         ]
         pages = list(state_events(context.instance, resources.names, resources.retention.within(ledger), ledger))
         changes = list(_changes(context.instance, resources, states))
-    sentences = [f"{row.dataset} has been away since {row.since:%Y-%m-%d %H:%M} UTC: {row.what}." for row in away]
+    sentences = [f"{row.dataset} is away since {row.since:%Y-%m-%d %H:%M} UTC: {row.what.rstrip('.')}." for row in away]
     reason = visible(" ".join(sentences)) or f"Each of {len(resources.retention.settings.stores):,} stores answers."
     return dg.SensorResult(asset_events=[*pages, *changes], skip_reason=reason)
 

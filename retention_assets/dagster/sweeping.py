@@ -54,7 +54,7 @@ from retention_assets.render.summaries import (
 )
 from retention_assets.render.svg import Plots, freed_words, plots_of, since, strip
 from retention_assets.render.terminal import console, status_text
-from retention_assets.render.text import kib
+from retention_assets.render.text import kib, size_of
 from retention_assets.report import DayReport, day_report
 from retention_assets.stores.protocol import Store, StoreFailed, call_store
 from retention_assets.sweep.dataset_sweep import OnProgress, SweepResult
@@ -99,8 +99,8 @@ def _line(result: SweepResult) -> str:
     shown = (outcome for outcome in _SHOWN if has_hidden or outcome is not Outcome.HIDDEN)
     counts = ", ".join(f"{result.outcomes[outcome]} {outcome.value.lower().replace('_', ' ')}" for outcome in shown)
     refusal = f" {result.refused}" if result.refused else ""
-    hidden = f", {result.bytes_hidden} bytes hidden" if has_hidden else ""
-    return f"{result.dataset}: {counts}, {result.bytes_freed} bytes freed{hidden}.{refusal}"
+    hidden = f", {size_of(result.bytes_hidden)} hidden" if has_hidden else ""
+    return f"{result.dataset}: {counts}, {size_of(result.bytes_freed)} freed{hidden}.{refusal}"
 
 
 def report_store_warnings(stores: Iterable[Store], log: dg.DagsterLogManager) -> None:
@@ -118,9 +118,7 @@ _NUMBERS = ("deleted", "already_gone", "hidden", "failed", "spared", "expiring",
 # numbers that a page shows even if they are zero
 _PLOTTED = ("deleted", "spared", "failed")
 _OUTCOMES = [outcome.value.lower() for outcome in Outcome]
-_JUDGE_ANEW = (
-    "When the cause is mended, judge it anew (`retention run --mark-only`, or materialize candidate_marks), then sweep."
-)
+_JUDGE_ANEW = "Mend the cause, judge it again (`retention run --mark-only`, or materialize candidate_marks), then sweep."
 
 
 def _refuse_unsound_ledger(run: Step, ledger: Ledger, datasets: Sequence[str]) -> None:
@@ -132,9 +130,9 @@ def _refuse_unsound_ledger(run: Step, ledger: Ledger, datasets: Sequence[str]) -
     if failed is not None:
         name, result = failed
         raise Refused(
-            f"Nothing is swept: {name} failed. {result.actual} `retention audit verify` names what was changed; take the"
-            " marks back that nobody can vouch for (`retention unmark`), and put other rows back as they were, or vouch for"
-            " them (`retention audit accept --reason …`); then sweep again."
+            f"Nothing is swept: {name} failed. {result.actual} `retention audit verify` names the changes. Take wrong marks "
+            "back (`retention unmark`). Restore other rows, or accept them (`retention audit accept --reason …`). Then "
+            "sweep again."
         )
 
 
@@ -186,8 +184,8 @@ def _pages_of_sweeps(run: Step, ledger: Ledger, metadata: Metadata) -> Iterator[
 def swept_transactions(run: Step, ledger: Ledger) -> Metadata:
     """Deletes the bytes of marks whose grace is over, dataset by dataset, in small batches.
 
-    Before a dataset is touched its log is read anew from the store, and every mark that is not justified any more is spared,
-    with the reason. What fails is tried again by the next run. Each step is in the ledger before it is taken.
+    Before it deletes, the sweep reads the log again and spares every mark that is not justified any more, with the reason. The
+    next run repeats what fails. The ledger has each step before it is done.
     """
     confirmed = read_confirmed(run.run.tags)
     rulebook = load_rules(ledger, run.retention, run.actor, run.given_as_of)
@@ -264,10 +262,10 @@ _DAYS_AHEAD = 8
 
 @retention_asset(kinds={"html"}, deps=["swept_transactions"], partitioned=False)
 def purge_report(run: Step, ledger: Ledger) -> Metadata:
-    """The state of everything as it is now, what goes next, what was deleted in the last seven days, and the day's report.
+    """The present state, the next marks to go, the deletions of the last seven days, and the day's report.
 
-    The numbers are the ledger's. A day on which nothing was due has its report as well: it says when somebody looked, and at
-    what. The page is one file without links to elsewhere, to be kept or sent.
+    All numbers come from the ledger. A day with nothing due has a report too: it shows when a run looked. The page is one file
+    without external links, to keep or to send.
     """
     day = run.as_of.date()
     run.clean_warehouse(ledger, [run.key.path[-1]], _KEPT)
@@ -279,7 +277,7 @@ def purge_report(run: Step, ledger: Ledger) -> Metadata:
     link = dg.MetadataValue.url(file) if file.startswith(("http://", "https://")) else run.warehouse.below(file)
     report, plots, metadata = _state_page(state, run.retention, ledger, {"page": link})
     write_text(page_of(report, (plots.freed, plots.ages)), file)
-    run.log.info(f"The page of the report: {file}")
+    run.log.info(f"The report is in {file}")
     return metadata
 
 

@@ -103,20 +103,20 @@ def rows_in(folder: Path) -> Mapping[str, int]:
 MARKER = ".retention-demo"
 
 SETTINGS = """\
-# The settings of the demonstration. Everything lies below this folder.
+# The settings of the demonstration. Everything is in this folder.
 ledger: sqlite:///ledger.db
 warehouse: warehouse
 policies: policies
 spark: {master: "local[2]", conf: {}}
-# Days pass here as `--as-of` says: a week of grace is over in a moment. A real environment has no such line, and refuses an
-# as_of that is still to come. A ledger keeps the kind of clock it was made with.
+# `--as-of` moves the clock, so a week of grace is over in a moment. A real environment has no such line, and refuses an as_of
+# in the future. A ledger keeps the kind of clock it was made with.
 clock: {simulated: true}
-# Everything that Dagster's daemon can do by itself, at a pace at which one can watch.
+# Everything that Dagster's daemon can do by itself, slow enough to watch.
 automation: {discover: true, policies: true, evaluate: 1m, sweep: 1m, report: true}
 stores:
   - {name: lake, kind: files, log: log, data: "data/{dataset}/{transaction}"}
   - {name: ice, kind: iceberg, catalog: {type: sql, uri: "sqlite:///ice.db", warehouse: ice}}
-  # Every file in the warehouse of those tables, against what any of them reaches: less than before, once snapshots expire.
+  # The files in the warehouse of those tables that no table reaches. Expired snapshots reach fewer files than before.
   - {name: orphans, kind: objects, listing: {path: ice}, references: [{store: ice}], brakes: {references_shrink: 0.6}}
   - {name: meta, kind: aspects, url: "sqlite:///meta.db"}
   - name: ods
@@ -140,7 +140,7 @@ policies:
     datasets: {include: ["lake/raw.*"], exclude: ["lake/raw.legal_*"]}
     select: {older_than: 30d, beyond: {views: 3}}
   - name: shared-history
-    description: What the demonstration of shared branches is about.
+    description: Datasets with shared branches.
     datasets: {include: ["lake/demo.*"]}
     select: {older_than: 30d}
   - name: aborted
@@ -148,7 +148,7 @@ policies:
     datasets: {include: ["lake/*"]}
     select: {status: [ABORTED], older_than: 3d}
   - name: trash
-    description: Derived data in the trash can be built again.
+    description: Derived data in the trash, which can be built again.
     datasets: {include: ["lake/*"], with: {trashed: "true", derived: "true"}}
     select: all
     latest_view: allow
@@ -195,12 +195,12 @@ HOME = "dagster"
 INSTANCE = """\
 # Dagster's home in the demonstration.
 telemetry: {enabled: false}
-# No invitation stands in front of the first page.
+# No invitation in front of the first page.
 nux: {enabled: false}
 concurrency:
   # A run starts a Spark of its own: two at a time are enough for one machine.
   runs: {max_concurrent_runs: 2}
-  # Runs that sweep are in a pool, of which one at a time begins. What keeps two sweeps from one dataset is the ledger's lease.
+  # Runs that sweep are in a pool and start one at a time. The ledger's lease keeps two sweeps from one dataset.
   pools: {granularity: run, default_limit: 1}
 # A run whose program was killed ends as failed, and gives its place in the pool back. A busy machine is slow to start one.
 run_monitoring: {enabled: true, poll_interval_seconds: 20, free_slots_after_run_end_seconds: 20, start_timeout_seconds: 900}
@@ -219,7 +219,7 @@ _OWN = ("data", "log", "policies", "ice", "warehouse", HOME, "ice.db", "ledger.d
 def build_environment(folder: Path) -> Path:
     """Write the environment anew below a folder that is empty or was made by this function. Returns its settings file."""
     if folder.exists() and any(folder.iterdir()) and not (folder / MARKER).is_file():
-        raise Refused(f"{folder} holds something that is not the demonstration. Name an empty folder.")
+        raise Refused(f"{folder} has files that do not belong to the demonstration. Name an empty folder.")
     if (folder / MARKER).is_file():
         os.close(_lock(folder))
     for name in _OWN:
@@ -231,7 +231,7 @@ def build_environment(folder: Path) -> Path:
     (folder / "policies").mkdir(parents=True)
     # it holds the ledger
     folder.chmod(0o700)
-    (folder / MARKER).write_text("Made by `retention demo`; everything here can be built again.\n")
+    (folder / MARKER).write_text("Made by `retention demo`. It can build everything here again.\n")
     (folder / "retention.yaml").write_text(SETTINGS)
     (folder / "policies" / "demo.yaml").write_text(POLICIES)
     (folder / "policies" / "datahub.yaml").write_text(DATAHUB)
@@ -261,7 +261,7 @@ def open_dagster(folder: Path) -> None:
         marker = _lock(folder)
     except Refused as fault:
         raise SystemExit(str(fault)) from None
-    click.echo(f"Dagster marks and sweeps by itself here: what is due in {folder} is deleted within minutes, and nothing else.")
+    click.echo(f"Dagster marks and sweeps by itself here: it deletes what is due in {folder} within minutes, and nothing else.")
     if sys.stdin.isatty() and sys.stdout.isatty() and not click.confirm("Go on?"):
         raise SystemExit("Nothing was started, and nothing is deleted.")
     # Dagster keeps the lock.

@@ -120,7 +120,7 @@ stores:
     data: "{lake}/data/{{dataset}}/{{transaction}}"
 """
 SAMPLE_SETTINGS = f"""\
-# The settings of a sample. Everything lies below this folder.
+# The settings of a sample. Everything is in this folder.
 
 # The record of every mark, decision and act.
 ledger: sqlite:///.retention/ledger.db
@@ -129,11 +129,11 @@ warehouse: .retention/warehouse
 # Policy files: a folder with *.yaml files.
 policies: policies
 
-# Days pass here as you say: `--as-of 'in 8d'` is a week later, and a week of grace is over. That is for samples and tests: such
-# settings reach nothing but their own folder. With your own data begin in a new folder, with `retention init`.
+# You move the clock: with `--as-of 'in 8d'` a week of grace is over. That is for samples and tests, so these settings reach
+# only their own folder. For your own data, run `retention init` in a new folder.
 clock: {{simulated: true}}
 
-# What is retained: a log of transactions, and one folder of data for each.
+# The data: a log of transactions, and a folder of data for each.
 {SAMPLE_STORES.format(lake="lake")}"""
 
 SAMPLE_POLICIES = """\

@@ -63,11 +63,11 @@ def _environment(folder: Path, console: Console, before: Mapping[str, int]) -> N
     _title(console, 1, "An environment")
     sizes = " and ".join(f"{name} ({size_of(size)})" for name, size in before.items())
     console.print(
-        f"Below {escape(str(folder))} there are now {sizes}: histories with branches and tags, and real files for every step of"
-        " them; and two databases, one with DataHub's table of aspects, one with units of work. In the warehouse of the Iceberg"
-        " tables lie files that no table reaches: of a failed write, of a dropped table. retention.yaml says where things are,"
-        " the files in policies/ what may go. It also says that the clock is [bold]simulated[/]: the days of this story pass as"
-        " it tells them. By a real one nothing goes before its grace is over."
+        f"{escape(str(folder))} now holds {sizes}: histories with branches and tags, with real files for every step. It "
+        "also holds two databases: DataHub's table of aspects, and units of work. The warehouse of the Iceberg tables has "
+        "files that no table reaches, of a failed write and of a dropped table. retention.yaml names the stores; the files "
+        "in policies/ say what may go. The clock of these settings is [bold]simulated[/], so days pass at once here. With "
+        "a real clock nothing goes before its grace is over."
     )
 
 
@@ -90,15 +90,15 @@ def _mark(settings: Settings, console: Console) -> None:
 
 def _grace(folder: Path, settings: Settings, console: Console) -> Mapping[str, str]:
     _title(console, 3, "Grace", GRACE)
-    console.print("While there is time, people change their minds:\n")
+    console.print("During the grace, people change their minds:\n")
     with open_ledger(settings.ledger) as ledger:
         ledger.unmark.transactions("lake/raw.events", ["S7"], ANN, "the March numbers are being checked again")
         snapshots = sorted(int(name) for name in ledger.marks.table(["ice/shop.orders"])["transaction"].to_pylist())
     console.print(f"  • {ANN} takes a mark back: `retention unmark lake/raw.events S7 --reason …`")
     lake.add_branch(folder, "lake/raw.clicks", "backfill", "S9")
-    console.print("  • Somebody makes the branch backfill on transaction S9 of lake/raw.clicks, which is marked.")
+    console.print("  • A user makes the branch backfill on transaction S9 of lake/raw.clicks, which is marked.")
     ice.add_branch(folder, "shop.orders", "dispute", snapshots[0])
-    console.print(f"  • Somebody makes the branch dispute on snapshot {snapshots[0]} of ice/shop.orders, which is marked.")
+    console.print(f"  • A user makes the branch dispute on snapshot {snapshots[0]} of ice/shop.orders, which is marked.")
     return {"lake/raw.clicks S9": "backfill", f"ice/shop.orders {snapshots[0]}": "dispute"}
 
 
@@ -106,7 +106,7 @@ def _sweep(
     folder: Path, settings: Settings, console: Console, before: Mapping[str, int], rows_before: Mapping[str, int]
 ) -> None:
     _title(console, 4, "Sweep", SWEEP)
-    console.print("The grace is over. The job runs again; before each dataset it looks at the store anew …\n")
+    console.print("The grace is over. The job runs again; before each dataset it reads the store again …\n")
     ran = _run(settings, SWEEP)
     rows = [
         (row["dataset"], row["deleted"], row["spared"], row["bytes_freed"])
@@ -143,15 +143,15 @@ def _kept(folder: Path, settings: Settings, console: Console, rescued: Mapping[s
         raise Refused(f"The demonstration went wrong: {wrong} is not as it should be.")
     console.print(f"\nEvery branch and tag of the Iceberg tables reads back as before: {', '.join(sorted(now))}.")
     console.print(
-        "Nothing is left of the failed write and of the dropped table; landing/prices-2019.parquet lies outside of its table's"
-        " folder, is reached, and stays. lake/raw.events S7 is still there. Its policy still selects it, so it was marked"
-        " again, with a new grace: to keep it for good, place a hold."
+        "The files of the failed write and of the dropped table are gone. landing/prices-2019.parquet is outside of its "
+        "table's folder, but its table reaches it, so it stays. lake/raw.events S7 stays too. Its policy still selects it, "
+        "so it was marked again with a new grace. To keep it, place a hold."
     )
 
 
 def _explanation(settings: Settings, console: Console) -> None:
     _title(console, 6, "Why")
-    console.print("Every verdict can be asked for its reasons. Here is one that surprises at first:\n")
+    console.print("`retention explain` gives the reasons of every verdict. Here is a surprising one:\n")
     log = read_log(Path(str(settings.store("lake").log)))  # type: ignore[union-attr]  # the demonstration's own store
     rules = rules_for(load_policies(settings.policies), log.datasets["dataset"].to_pylist(), settings)
     console.print(explanation(explain(log, rules, "lake/demo.shared_branch", "T1", AS_OF)))
@@ -170,7 +170,7 @@ def _next_steps(settings_file: Path, console: Console) -> None:
         (f"retention run --dry-run --as-of {week}", "what it would delete, without deleting"),
         ("retention audit verify", "the record, computed again"),
         (f"retention explain lake/raw.models S3 --as-of {later}", "a tag that pins a view"),
-        ("make dev", "the Dagster UI on this environment, with these runs; it sweeps what is due, and asks first"),
+        ("make dev", "the Dagster UI with these runs; it asks first, then sweeps what is due"),
     ):
         console.print(f"  {escape(command.replace('retention ', f'{program} ', 1))}\n      {words}", soft_wrap=True)
 

@@ -32,8 +32,8 @@ class ChangeReason(StrEnum):
     UNTOLD = "with no token from its store"
     LOG = "with another log"
     RULES = "with other rules"
-    TIME = "for which it is time"
-    LONG_AGO = "not looked at for long"
+    TIME = "with a rule that time changes"
+    LONG_AGO = "not judged for long"
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def _names(retention: Environment, store: Store, retry: timedelta | None = None)
         newest = ledger.scans.newest_ended(store.name) if ledger else None
         if ledger and newest and newest.ended_at:
             if newest.status is ScanStatus.FAILED and (retry is None or retention.present() < newest.ended_at + retry):
-                again = f"; it is tried again from {text_of(newest.ended_at + retry)} on" if retry else ""
+                again = f"; the next try is at {text_of(newest.ended_at + retry)} or later" if retry else ""
                 raise Refused(f"scan {newest.id} failed: {newest.reason}{again}")
             if (result := ledger.scans.newest_result(store.name)) is not None:
                 return sorted(one.name for one in ScanResult.from_json(result).datasets)

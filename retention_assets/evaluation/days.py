@@ -113,7 +113,7 @@ class Forecast:
     def datasets_left_out(self) -> list[str]:
         refused = [f"{name} is left out, because its log is not sound: {row['fault']}" for name, row in self.refused.items()]
         more = len(refused) - _MOST_SAID
-        return [*refused[:_MOST_SAID], *([f"{more:,} more datasets are left out for the like."] if more > 0 else [])]
+        return [*refused[:_MOST_SAID], *([f"{more:,} more datasets are left out for similar reasons."] if more > 0 else [])]
 
     @property
     def left_out(self) -> list[str]:

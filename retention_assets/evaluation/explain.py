@@ -182,7 +182,7 @@ def explain_with_ledger(
 def _summary(mark: dict[str, Any], views: tuple[BranchView, ...]) -> str:
     verdict, policy = mark["verdict"], mark["policy"]
     if verdict == "open":
-        return "It is still being written, so no policy looks at it."
+        return "It is still being written, so no policy applies."
     if verdict == "keep":
         return "No policy selects it, so it stays."
     if verdict == "mark":
@@ -191,19 +191,18 @@ def _summary(mark: dict[str, Any], views: tuple[BranchView, ...]) -> str:
     behind = [view.branch for view in views if view.view]
     if latest and behind and any(reason["code"] == "LATEST_VIEW" for reason in mark["reasons"]):
         return (
-            f"Policy '{policy}' selects it, and for branch '{behind[0]}' alone it could go. But branch '{latest[0]}' shares it"
-            " and still reads it in its latest view. A shared transaction takes the most protective answer of all its"
-            " branches, so it is spared."
+            f"Policy '{policy}' selects it, and branch '{behind[0]}' does not need it. But branch '{latest[0]}' shares it "
+            "and has it in its latest view. One branch that needs it is enough to spare it."
         )
     return f"Policy '{policy}' selects it, but something protects it: it is spared."
 
 
 # why no policy looks at an object of this class
 _OF_CLASS = {
-    "young": "It is younger than `min_age` of its store asks for, so no policy looks at it yet.",
-    "unknown_kind": "Its kind is none of the `known_kinds` of its store, so no policy ever looks at it.",
-    "unhandled": "No source of references speaks for its realm, so no policy looks at it.",
-    "reserved": "Its realm is the system's own, so no policy looks at it.",
+    "young": "It is younger than `min_age` of its store, so no policy applies yet.",
+    "unknown_kind": "Its kind is not in `known_kinds` of its store, so no policy applies.",
+    "unhandled": "No source of references covers its realm, so no policy applies.",
+    "reserved": "Its realm is reserved for the system, so no policy applies.",
 }
 
 
@@ -212,7 +211,7 @@ def _summary_of_object(kind: str, attributes: Mapping[str, str]) -> str | None:
         return None
     if witnesses := attributes.get(WITNESS):
         first, *more = witnesses.splitlines()
-        return f"It is referenced by {first}{f', and {len(more)} more' if more else ''}: as long as that is so it stays."
+        return f"It is referenced by {first}{f', and {len(more)} more' if more else ''}. It stays as long as that is so."
     return _OF_CLASS.get(attributes.get("class", ""))
 
 
@@ -221,7 +220,7 @@ def _summary_of_marked(explanation: Explanation, life: TransactionLife) -> str:
     if status not in ("MARKED", "SWEEPING", "SWEPT"):
         return explanation.summary
     if explanation.verdict != "mark":
-        again = " It is marked: the sweep looks once more, and spares it if that is still so."
+        again = " It is marked. The sweep checks again, and spares it if that is still so."
         return explanation.summary + (again if status == "MARKED" else "")
     where = {"MARKED": "it is marked, and swept when its grace is over", "SWEEPING": "it is being swept"}
     return f"Policy '{explanation.policy}' selects it and nothing protects it: {where.get(status, 'it was swept')}."
@@ -247,7 +246,7 @@ def _branch_view(history: History, rank: int, position: int) -> BranchView:
     name = history.branches.names[rank]
     scope = ScopeColumns(history, history.branches.rank == rank)
     if not scope.held[position]:
-        return BranchView(name, None, None, None, "in no view: only committed transactions are")
+        return BranchView(name, None, None, None, "in no view, because it is not committed")
     view, newer, left = int(scope.view[position]), int(scope.newer[position]), int(scope.superseded_at[position])
     left_at = None if left == NEVER else text_of(from_micros(left))
     words = "in the latest view, which protects it"

@@ -23,7 +23,7 @@ from retention_assets.policy.model import Hold, Policy
 from retention_assets.policy.realms import realm_of
 from retention_assets.policy.sentences import message_of
 
-_NOT_ABOUT = "no policy in force is about its dataset any more"
+_NOT_ABOUT = "no policy in force matches its dataset any more"
 
 
 @dataclass(frozen=True)

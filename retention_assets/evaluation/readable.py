@@ -182,19 +182,19 @@ def _why_not(
         return _hidden_sentence(dataset, visible_from)
     for row in view.rows:
         if row.transaction in marks.gone:
-            return f"{row.transaction} of it is deleted, or is being deleted."
+            return f"{row.transaction} of this view is deleted or being deleted."
     newest = max((row.closed_at for row in view.rows), default=None)
     if not view.current and any((newest is None or newest < closed) and closed <= at for closed in marks.unlisted):
         return f"A transaction that may have been current at {text_of(at)} is deleted."
     if until is not None and until <= needed_until and not view.current:
-        return f"Some of it is due to be deleted at {text_of(until)}."
+        return f"Part of this view is due for deletion at {text_of(until)}."
     return None
 
 
 def _hidden_sentence(dataset: str, visible_from: datetime) -> str:
     return (
-        f"The history of {dataset} before {text_of(visible_from)} is not to be read: some of it may be gone. Ask for that time"
-        " or a later one."
+        f"The history of {dataset} before {text_of(visible_from)} can't be read: parts of it may be gone. Ask for that time "
+        "or a later one."
     )
 
 

@@ -95,8 +95,8 @@ def _item(stored: Stored) -> BookItem:
     if item is None:
         # An entry that this release can't read could be the one that keeps.
         raise Refused(
-            f"Version {stored.version} of policy {stored.name} in the policy book was written by another release, which this"
-            " one does not understand. Load the files anew, or run the release that wrote it; until then nothing is judged."
+            f"Version {stored.version} of policy {stored.name} in the policy book was written by another release, and this "
+            "one can't read it. Load the files again, or use the release that wrote it. Until then nothing is judged."
         )
     return item
 
@@ -227,12 +227,12 @@ def _unaccepted_rulebook(ledger: Ledger, record: Ledger, files: Policies, settin
     if names is None or names in record.accepted_policies():
         return None
     where = ", ".join(folders_of_policies(settings))
-    has = "have nothing in common with what was loaded last" if names["files"] else "are none, and some were loaded before"
+    has = "share nothing with those loaded last" if names["files"] else "are empty, but some were loaded before"
     last = ", ".join(names["book"][:3]) or "holds alone"
     fault = (
-        f"The policies at {where} {has} ({last}), so they are not loaded, they revoke nothing, and nothing is swept. Point"
-        " `policies` in the settings to the right folder. If it is the right one, say `retention audit accept --policies"
-        " --reason …`: what was loaded before is revoked then."
+        f"The policies at {where} {has} ({last}), so they are not loaded, they revoke nothing, and nothing is swept. Set "
+        "`policies` in the settings to the right folder. If this is the right one, run `retention audit accept --policies "
+        "--reason …`, which revokes the earlier policies."
     )
     kept = tuple(hold for hold in record.holds.of_files() if hold not in files.holds)
     return Rulebook(ledger, settings, files, (), kept_holds=kept, unaccepted=fault)

@@ -18,7 +18,7 @@ from retention_assets.errors import BadInput, Problem
 
 _CHUNK = 1 << 16
 _ZSTD_FRAME, _ZSTD_SKIPPED = 0xFD2FB528, 0x184D2A50
-_REMEDY = "Write it anew, or put a whole copy of it in its place."
+_REMEDY = "Write it again, or replace it by a complete copy."
 
 
 class _Damaged(Exception):
@@ -84,7 +84,7 @@ def _check_zstd_frames(source: BinaryIO) -> None:
             _exactly(source, int.from_bytes(_exactly(source, 4), "little"))
             continue
         if magic != _ZSTD_FRAME:
-            raise _Damaged("something else follows, or it is not Zstandard")
+            raise _Damaged("it has other data at its end, or it is not Zstandard")
         flags = _exactly(source, 1)[0]
         if not flags & 0b100:
             raise _Damaged("it was written without a checksum (zstd --check writes one)")

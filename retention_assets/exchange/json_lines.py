@@ -206,7 +206,7 @@ def _faults() -> str:
         "THEN 'files is neither a count nor a list of names: ' || line.files"
     )
     # A file without a name could never be seen to be replaced.
-    cases.append(f"WHEN list_count({_FILE_NAMES}) < len({_FILE_NAMES}) THEN 'files holds a name that is null: ' || line.files")
+    cases.append(f"WHEN list_count({_FILE_NAMES}) < len({_FILE_NAMES}) THEN 'files holds a null name: ' || line.files")
     cases.append(
         "WHEN line.attributes IS NOT NULL AND line.attributes NOT LIKE '{%' "
         "THEN 'attributes is not a mapping: ' || line.attributes"

@@ -34,7 +34,7 @@ def _read_whole(file: Path) -> pa.Table:
         metadata = source.metadata
         written = (metadata.metadata or {}).get(_WRITTEN)
         if written and not _is_same_schema(pa.ipc.read_schema(pa.py_buffer(base64.b64decode(written))), source.schema_arrow):
-            raise ValueError("it says of a column that it is of two types")
+            raise ValueError("it gives a column two types")
         table = source.read()
     if len(table) != metadata.num_rows:
         raise ValueError(f"it says that it has {metadata.num_rows} rows, and has {len(table)}")

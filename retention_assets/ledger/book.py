@@ -136,7 +136,7 @@ class PolicyBook(LedgerPart):
         """End an entry. The next sweep spares its marks that no other policy in force selects."""
         stored = {newest.name: newest for newest in _lock_newest(tx)}.get(name)
         if stored is None or stored.revoked:
-            raise Refused(f"No policy named {name} is in force. `retention policies` lists those that are.")
+            raise Refused(f"No policy named {name} is in force. `retention policies` lists the policies in force.")
         return _append(tx, replace(_ended(stored, actor, tx.present()), system=False), reason)
 
     def orphaned(self) -> list[Orphaned]:
@@ -212,13 +212,13 @@ class Realms(LedgerPart):
     def change(self, name: str, status: str, actor: str, reason: str, grace: Duration | None = None) -> Realm:
         """Change a realm as a person asks. Only a scan that finds nothing makes it PURGED."""
         if status == "PURGED":
-            raise Refused(f"{name} is PURGED once a scan finds nothing of it any more. To get there, make it PURGING.")
+            raise Refused(f"{name} becomes PURGED once a scan finds nothing in it. To start that, set it to PURGING.")
         return self.database.write(lambda tx: _change(tx, name, status, actor, reason, grace))
 
     def purged(self, name: str, found: int, actor: str) -> Realm:
         if found:
             return self.of(name)
-        return self.database.write(lambda tx: _change(tx, name, "PURGED", actor, "A scan found nothing of it.", None))
+        return self.database.write(lambda tx: _change(tx, name, "PURGED", actor, "A scan found nothing in it.", None))
 
 
 def kept_realms(connection: Connection) -> list[str]:
@@ -231,7 +231,7 @@ def kept_realms(connection: Connection) -> list[str]:
 def refuse_realm_name(name: str) -> None:
     """Refuse a name that no realm may have, or that nobody may change."""
     if name.startswith(RESERVED):
-        raise Refused(f"{name} is the system's: realms whose names begin with {RESERVED} are not changed.")
+        raise Refused(f"{name} belongs to the system: realms whose names begin with {RESERVED} can't be changed.")
     if not is_realm_name(name):
         raise BadInput(Problem("is not the name of a realm", key="name", value=f"'{name}'", expected=NAME_RULE))
 
@@ -244,7 +244,7 @@ def _change(tx: WriteTransaction, name: str, status: str, actor: str, reason: st
     # A realm below a PURGED one is PURGED with it and starts again with it.
     above = select(REALMS.c.name).where(REALMS.c.name.in_(with_parents(name)[1:]), REALMS.c.status == "PURGED")
     if status != "PURGED" and (parent := tx.connection.execute(above.order_by(REALMS.c.name)).scalars().first()):
-        raise Refused(f"{parent} is PURGED, and {name} with it. To begin anew, make {parent} ACTIVE first.")
+        raise Refused(f"{parent} is PURGED, and {name} with it. To use it again, set {parent} to ACTIVE first.")
     before = Realm(name, stored.status, parse_duration(stored.grace)) if stored else Realm(name, INITIAL, Duration())
     if status == before.status and grace is None:
         return before
@@ -262,9 +262,7 @@ class Holds(LedgerPart):
     def place(self, hold: Hold, actor: str) -> None:
         """Place a hold. Raises Refused without a reason, or if a hold of that name is in force."""
         if not hold.name or not hold.reason.strip():
-            raise Refused(
-                "A hold is placed under a name, by which it is released, and with a reason. Say both: --name and --reason."
-            )
+            raise Refused("A hold needs a name and a reason. Give --name and --reason.")
         try:
             self.database.write(lambda tx: place_in(tx, hold, actor))
         except IntegrityError:
@@ -273,13 +271,11 @@ class Holds(LedgerPart):
     @audited
     def release(self, tx: WriteTransaction, name: str, actor: str, reason: str) -> None:
         if not actor.strip() or not reason.strip():
-            raise Refused(
-                "A hold is released by somebody and for a reason, which the record keeps. Say both: --actor and --reason."
-            )
+            raise Refused("The record needs who releases a hold and why. Give --actor and --reason.")
         query = select(HOLDS.c.id).where(HOLDS.c.name == name, HOLDS.c.released_at.is_(None)).with_for_update()
         number = tx.connection.execute(query).scalar_one_or_none()
         if number is None:
-            raise Refused(f"No hold named {name} is in force. `retention hold --list` shows those that are.")
+            raise Refused(f"No hold named {name} is in force. `retention hold --list` lists the holds in force.")
         act = Act(ActType.RELEASE, actor, reason, detail={"name": name, "source": "ledger"})
         tx.change(act, HOLDS, HOLDS.c.id == number, released_at=DatabaseTime(), released_by=actor, release_reason=reason)
 

@@ -126,10 +126,10 @@ class ClockGuard(LedgerPart):
 
 
 _ANOTHER_CLOCK = {
-    False: "The ledger was made with a simulated clock, and these settings have the real one: what it says of time never"
-    " happened, and nothing may be deleted by it. Name another ledger under `ledger`, or use the settings that made it.",
-    True: "These settings have `clock: {simulated: true}`, and the ledger is a real one: made-up days would use up the grace of"
-    " its marks. Name a ledger of its own under `ledger` for the simulation, or take clock.simulated out.",
+    False: "The ledger was made with a simulated clock, but these settings have the real one. Its times never happened, so "
+    "nothing may be deleted by them. Name another ledger under `ledger`, or use the settings that made it.",
+    True: "These settings have `clock: {simulated: true}`, but the ledger is real: simulated days would use up the grace of "
+    "its marks. Name a separate ledger under `ledger` for the simulation, or remove clock.simulated.",
 }
 
 
@@ -167,9 +167,9 @@ def _check(
     newest = max((time for time in seen if time and time <= max_skew.after(present)), default=None)
     if newest is not None and present > max_ahead.after(newest):
         return (
-            f"It is {minute_in_utc(present)}, more than {max_ahead.words()} after the newest time that a run of this ledger or"
-            f" a log has seen, {minute_in_utc(newest)}, and no other clock was found to agree. Nothing is swept; marking goes"
-            " on. If the time is right, say `retention clock accept`, and the next run sweeps."
+            f"It is {minute_in_utc(present)}, more than {max_ahead.words()} after the newest time that a run of this ledger "
+            f"or a log has seen, {minute_in_utc(newest)}, and no other clock confirms it. Nothing is swept; marking goes "
+            "on. If the time is right, run `retention clock accept`, and the next run sweeps."
         )
     _note_seen(tx, present)
     return None
@@ -184,14 +184,14 @@ def refuse_before(newest_mark: datetime | None, present: datetime, max_skew: Dur
         clock_at = minute_in_utc(newest_mark + timedelta(seconds=59, microseconds=999_999))
         at = f"{clock_at[:10]}T{clock_at[11:16]}Z"
         raise Refused(
-            f"The clock of this environment is simulated, and its marks have moved it to {clock_at}: nothing is marked or swept"
-            f" at {minute_in_utc(present)}, which is earlier. Go on with `retention run --as-of {at}`, or a later time. To go"
-            " back, `retention clock reset --as-of … --reason …` takes back the marks that were made later."
+            f"The clock of this environment is simulated and stands at {clock_at}. Nothing is marked or swept at "
+            f"{minute_in_utc(present)}, which is earlier. Repeat the command with `--as-of {at}` or a later time. To go "
+            "back, `retention clock reset --as-of … --reason …` takes back the later marks."
         )
     raise Refused(
-        f"It is {minute_in_utc(present)}, earlier than the newest mark of the ledger, {minute_in_utc(newest_mark)}, by more"
-        f" than {max_skew.words()}. Either this clock is slow or an earlier one was fast; nothing is marked or swept. If this"
-        " one is right, say `retention clock reset --reason …`: it takes back the marks that were made later than now."
+        f"It is {minute_in_utc(present)}, earlier than the newest mark of the ledger, {minute_in_utc(newest_mark)}, by more "
+        f"than {max_skew.words()}. Either this clock is slow or an earlier one was fast. Nothing is marked or swept. If "
+        "this clock is right, run `retention clock reset --reason …`: it takes back the marks with a later time."
     )
 
 

@@ -38,8 +38,8 @@ _PRESENT = select(DatabaseTime())
 
 def unwritable(fault: OperationalError) -> str:
     return (
-        f"The ledger can't be written: {driver_message(fault)}. What was begun stays begun, and the next run finishes it. Make"
-        " room on the ledger's disk, or mend what else keeps it from being written, and run again."
+        f"The ledger can't be written: {driver_message(fault)}. The next run finishes what was begun. Make room on the "
+        "ledger's disk, or mend what else prevents writing. Then run again."
     )
 
 

@@ -204,14 +204,14 @@ def _sentence(life: TransactionLife, as_of: datetime, spared: str | None) -> str
         times = "once" if life.mark.attempts == 1 else f"{life.mark.attempts} times"
         parts.append(f"deleting it failed {times}, the last time with: {life.mark.last_error}")
     if life.mark and life.mark.status in _STILL_OPEN and life.is_another_than(life.mark):
-        parts.append("its log has another one of its name now, so it is not swept")
+        parts.append("its log has another transaction of this name now, so it is not swept")
     if life.holds:
         parts.append(f"held by {', '.join(life.holds)}" + (", so it is not swept" if life.mark else ""))
     if life.mark and life.mark.status == "MARKED" and spared:
         parts.append(f"the sweep will spare it: {spared}")
     if life.protected_by is not None:
         parts.append(f"protected by {life.protected_by}")
-    parts += [f"an earlier one of its name was {_state(mark, as_of)}" for mark in reversed(life.earlier)]
+    parts += [f"an earlier transaction of this name was {_state(mark, as_of)}" for mark in reversed(life.earlier)]
     return "; ".join(parts)
 
 
@@ -236,8 +236,8 @@ def _last_outcome(mark: MarkHistory) -> str | None:
 
 def _deleted(mark: MarkHistory) -> str:
     if _last_outcome(mark) == "ALREADY_GONE":
-        return "found to be gone already"
+        return "was already gone"
     if _last_outcome(mark) == "HIDDEN":
-        return "hidden: its place keeps versions of it, and nothing became free,"
+        return "hidden: its place keeps versions of it, so no space was freed,"
     freed = mark.events[-1].bytes if mark.events else None
     return "deleted" if freed is None else f"deleted ({freed:,} bytes)"

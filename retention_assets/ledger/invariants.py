@@ -100,7 +100,9 @@ def mark_times(connection: Connection, datasets: _Datasets = None) -> Iterator[V
     recorded = connection.execute(select(CLOCK.c.newest_mark_at)).scalar_one()
     # Some datasets only give a lower bound of the clock; all of them give its value.
     if recorded != newest and (datasets is None or (newest and (recorded is None or recorded < newest))):
-        yield Violation("", f"the clock says that the newest mark is of {_text_of(recorded)}, and it is of {_text_of(newest)}")
+        yield Violation(
+            "", f"the clock names {_text_of(recorded)} as the time of the newest mark, but it is {_text_of(newest)}"
+        )
     yield from visibility_rises(connection, datasets)
 
 
@@ -115,14 +117,14 @@ def _time_groups(connection: Connection, here: ColumnElement[bool]) -> list[tupl
 
 def _time_faults(group: _TimeGroup, newest: datetime | None) -> Iterator[str]:
     if newest and group.marked_at < newest:
-        yield f"was marked as of {text_of(group.marked_at)}, when there was a mark of {text_of(newest)}"
+        yield f"was marked as of {text_of(group.marked_at)}, after a mark of {text_of(newest)}"
     try:
         due = parse_duration(group.grace).after(group.marked_at)
     except ValueError:
-        yield f"has a grace that is none: {group.grace!r}"
+        yield f"has an invalid grace: {group.grace!r}"
         return
     if due != group.due_at:
-        yield f"is due at {text_of(group.due_at)}, and its grace of {group.grace} ends at {text_of(due)}"
+        yield f"is due at {text_of(group.due_at)}, but its grace of {group.grace} ends at {text_of(due)}"
 
 
 def visibility_rises(connection: Connection, datasets: _Datasets = None) -> Iterator[Violation]:
@@ -140,7 +142,7 @@ def visibility_rises(connection: Connection, datasets: _Datasets = None) -> Iter
         for dataset in sorted(risen.keys() | present.keys()):
             last, now_at = _text_of(risen.get(dataset)), _text_of(present.get(dataset))
             if last != now_at:
-                yield Violation(dataset, f"its visibility mark is {now_at}, and the audit raised it to {last}")
+                yield Violation(dataset, f"its visibility mark is {now_at}, but the audit raised it to {last}")
 
 
 def policies_and_reasons(
@@ -176,7 +178,7 @@ def swept_before_due(connection: Connection, datasets: _Datasets = None, since: 
         newest = plans.group_by(PLANNED.c.mark).subquery()
         early = or_(newest.c.as_of.is_(None), newest.c.as_of < swept.c.due_at)
         query = _grouped(swept).select_from(swept.outerjoin(newest, newest.c.mark == swept.c.id)).where(early)
-        yield from _rows(connection, query, "was swept, and no plan had it after its grace was over")
+        yield from _rows(connection, query, "was swept, but no plan had it after its grace was over")
 
 
 def swept_without_mark(connection: Connection, datasets: _Datasets = None, since: int | None = None) -> Iterator[Violation]:
@@ -194,7 +196,7 @@ def swept_without_mark(connection: Connection, datasets: _Datasets = None, since
         never = or_(func.min(begins).is_(None), func.max(ends).is_(None), func.min(begins) >= func.max(ends))
         names = (func.max(dataset).label("dataset"), func.max(transaction).label("transaction"))
         wrong = select(*names).group_by(mark).having(func.max(dataset).is_not(None), never).subquery()
-        what = "is said to be swept, and the record does not say that its deletion began before"
+        what = "was swept, but the record does not have the begin of its deletion"
         yield from _rows(connection, _grouped(wrong), what)
         yield from _swept_twice(connection, part, moved)
 
@@ -224,7 +226,7 @@ def _swept_twice(connection: Connection, part: _Datasets, moved: Sequence[int] |
     # Counted, not joined: a PostgreSQL without statistics may compare each mark with all of its dataset.
     times = select(func.count()).where(of_name, earlier.c.id < MARKS.c.id, deleted, same).scalar_subquery()
     query = _grouped(MARKS).where(_is_swept(connection, part, moved), times > 0)
-    yield from _rows(connection, query, "was swept again, and is no other transaction than the first time")
+    yield from _rows(connection, query, "was swept twice, and is the same transaction")
 
 
 def over_limits(connection: Connection, actors: Collection[str], sizes: Mapping[str, int]) -> Iterator[Violation]:

@@ -98,9 +98,9 @@ class Leases(LedgerPart):
         for row in _locked(tx.connection, names):
             if not row.given_up and row.expires_at > row.present:
                 refusals[row.dataset] = (
-                    f"{row.dataset} is being swept by {row.holder}, who was last heard of at {text_of(row.beat_at)} and has it"
-                    f" until {text_of(row.expires_at)}. Wait for that sweep to end; if its program is dead, its lease ends by"
-                    " itself then."
+                    f"{row.dataset} is being swept by {row.holder}, whose last sign of life was at {text_of(row.beat_at)} "
+                    f"and whose lease ends at {text_of(row.expires_at)}. Wait for that sweep to end. If its program is "
+                    "dead, its lease ends by itself."
                 )
             else:
                 free[row.dataset] = row
@@ -204,13 +204,13 @@ def fence_all(tx: WriteTransaction, leases: Collection[Lease]) -> dict[str, str]
             taken = row is not None and row.token > lease.token
             whose = f"{row.holder} has taken it since" if row is not None and taken else "nobody has taken it since"
             lost[lease.dataset] = (
-                f"{lease.holder} has lost the lease of {lease.dataset} (number {lease.token}), which was good until"
-                f" {text_of(lease.expires_at)} at least; {whose}. Nothing was written. Take the lease anew: the sweep resumes."
+                f"{lease.holder} has lost the lease of {lease.dataset} (number {lease.token}), which was valid until "
+                f"{text_of(lease.expires_at)} at least; {whose}. Nothing was written. Sweep again: the sweep resumes."
             )
         elif not is_newest:
             lost[lease.dataset] = (
-                f"part {lease.part} of {lease.dataset} was begun once more by another task of {lease.holder} than this one"
-                f" (attempt {lease.attempt}). Nothing was written. The other one finishes it."
+                f"part {lease.part} of {lease.dataset} was begun again by another task of {lease.holder}; this is attempt "
+                f"{lease.attempt}. Nothing was written. The other task finishes it."
             )
     return lost
 
@@ -423,5 +423,5 @@ def _stop_requested(connection: Connection, run: str) -> str | None:
     starter = (TASK_PROGRESS.c.run == run) & (TASK_PROGRESS.c.task == _STARTER)
     is_there = select(TASK_PROGRESS.c.run).where(starter, TASK_PROGRESS.c.told_at > DatabaseTime(-SILENCE))
     if connection.execute(is_there).one_or_none() is None:
-        return f"{run} was not heard of for {SILENCE:.0f} s, so nobody watches the holds of policy files."
+        return f"{run} gave no sign of life for {SILENCE:.0f} s, so the holds of policy files are not watched."
     return None

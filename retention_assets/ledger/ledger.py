@@ -62,10 +62,7 @@ from retention_assets.sql.errors import RETRY_CONFLICTS, code_of, driver_message
 from retention_assets.sql.retry import retry
 from retention_assets.sql.transactions import PORTION, portions, reading, writing
 
-REMEDY = (
-    "If that is meant, say `retention audit accept --head --reason …`: the record keeps who vouches for it. If not, put the"
-    " newest backup of the ledger back."
-)
+REMEDY = "If that is intended, run `retention audit accept --head --reason …`. If not, restore the newest backup of the ledger."
 T = TypeVar("T")
 _LOG = logging.getLogger(__name__)
 # Warn once per program, which opens a ledger often.
@@ -114,15 +111,15 @@ def head_fault(connection: Connection, noted: LedgerHead, where: str) -> str | N
     present = head_of(connection)
     if noted.ledger != present.ledger:
         return (
-            f"{where} belongs to ledger {noted.ledger}, and this is ledger {present.ledger}: another ledger writes there, or"
-            f" this one is new in its place. Give each ledger a warehouse of its own (the key warehouse). {REMEDY}"
+            f"{where} belongs to ledger {noted.ledger}, but this is ledger {present.ledger}. Either another ledger writes "
+            f"there, or this ledger is a replacement. Give each ledger its own warehouse (the key warehouse). {REMEDY}"
         )
     there = connection.execute(select(AUDIT.c.hash).where(AUDIT.c.position == noted.position)).scalar_one_or_none()
     if noted.position and there != noted.hash:
         has = "has another row there" if there else f"ends with row {present.position}"
         return (
-            f"{where} knows row {noted.position} of the record of ledger {noted.ledger}, which {has}: an older copy of the"
-            f" ledger was put back, so it does not know what was taken back or held since. {REMEDY}"
+            f"{where} knows row {noted.position} of the record of ledger {noted.ledger}, which {has}: an older copy of the "
+            f"ledger was restored, so it does not know what was taken back or held since. {REMEDY}"
         )
     return None
 
@@ -294,7 +291,7 @@ def _warn_of_rights(file: Path | None) -> None:
     for place, mode in too_wide(file):
         _WARNED.add(file)
         private = "700" if place.is_dir() else "600"
-        sentence = "%s has the mode %03o: others than its owner can read or change the ledger. chmod %s %s"
+        sentence = "%s has the mode %03o: other users can read or change the ledger. Run chmod %s %s"
         _LOG.warning(sentence, place, mode, private, place)
 
 
@@ -344,9 +341,9 @@ def _create_or_refuse(engine: Engine) -> None:
     revision = revision or retry(lambda: _create(engine), RETRY_CONFLICTS)
     if revision != REVISION:
         raise Refused(
-            f"The ledger {engine.url.render_as_string(hide_password=True)} has revision {revision}, and this version of"
-            f" retention-assets needs revision {REVISION}. Nothing was changed. Start a new ledger under another URL (the"
-            " key ledger in the settings), or use the version of retention-assets that made this one."
+            f"The ledger {engine.url.render_as_string(hide_password=True)} has revision {revision}, but this version of "
+            f"retention-assets needs revision {REVISION}. Nothing was changed. Start a new ledger under another URL (the "
+            "key ledger in the settings), or use the version of retention-assets that made this one."
         )
 
 

@@ -350,7 +350,7 @@ class _Marking:
         clock = tx.connection.execute(select(CLOCK.c.newest_mark_at, CLOCK.c.next_mark).with_for_update()).one()
         places = newest_places(tx.connection) if self.places else {}
         if any(places.get(name) != row for name, row in (self.places or {}).items()):
-            raise Refused("The place of a store was noted anew while this run judged it: nothing is marked. Run again.")
+            raise Refused("The place of a store changed while this run judged it, so nothing is marked. Run again.")
         # Mark times never go back: under a slow clock grace starts at the newest mark.
         marked_at = max(self.present, clock.newest_mark_at) if clock.newest_mark_at else self.present
         act, amount = new_id(), self.candidates.rows

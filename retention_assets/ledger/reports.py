@@ -106,7 +106,7 @@ class Reports(LedgerPart):
         """
         for dataset, size in (logs or {}).items():
             if (amount := sum(openings[dataset].classes.values())) != size:
-                raise Refused(f"The classes of {dataset} sum to {amount}, and its log has {size} transactions.")
+                raise Refused(f"The classes of {dataset} add up to {amount}, but its log has {size} transactions.")
         if not openings:
             return []
         act = Act(ActType.REPORT, actor)

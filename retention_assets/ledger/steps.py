@@ -162,8 +162,8 @@ def _change(tx: WriteTransaction, act: Act, ids: Sequence[int], own: Mapping[str
         values = {name: column[part] for name, column in own.items()}
         if (changed := update_rows(tx.connection, MARKS, ids[part], values, common, also, OPEN)) != len(ids[part]):
             raise Refused(
-                f"Of {len(ids[part])} marks of a batch, {changed} are MARKED: some were changed past the ledger while they were"
-                " swept, and nothing is recorded of the batch. `retention audit verify` names them."
+                f"Of {len(ids[part])} marks of a batch, {changed} are MARKED: some were changed past the ledger during the "
+                "sweep, so the batch is not recorded. `retention audit verify` names them."
             )
 
 

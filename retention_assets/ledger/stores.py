@@ -118,7 +118,7 @@ class Scans(LedgerPart):
     def begin(self, tx: WriteTransaction, lease: Lease) -> ScanRecord:
         """Begin a scan. An unfinished earlier one is closed as SUPERSEDED: its lease is gone."""
         store = _store_of(tx, lease)
-        over = ScanEnd(ScanStatus.SUPERSEDED, "It never ended, and whoever ran it has lost its lease.")
+        over = ScanEnd(ScanStatus.SUPERSEDED, "It never ended, and its run has lost the lease.")
         for row in tx.connection.execute(_query(SCANS.c.store == store, SCANS.c.status == ScanStatus.RUNNING)).all():
             _end(tx, _record(row), over, lease.holder)
         newest = tx.connection.execute(select(func.max(SCANS.c.id))).scalar_one()
@@ -140,7 +140,7 @@ class Scans(LedgerPart):
             if closing.end is None:
                 scan, usable = closing.scan, _usable(_first(tx.connection, *_has_ended(store)))
                 if usable is None or usable.id != scan.id:
-                    raise Refused(f"Scan {scan.id} of {store} was judged by another run, or a newer one has ended.")
+                    raise Refused(f"Scan {scan.id} of {store} was judged by another run, or a newer scan has ended.")
                 act = Act(ActType.SCAN, actor, "It was accepted.", detail={"scan": scan.id, "store": store, "used": True})
                 tx.change(act, SCANS, SCANS.c.id == scan.id, used_at=DatabaseTime())
             else:
@@ -159,15 +159,15 @@ class Scans(LedgerPart):
         tx.lock_chain()
         record = _scan_of(tx.connection, store, scan)
         if record.status is not ScanStatus.BRAKED:
-            raise Refused(f"Scan {scan} of {store} is {record.status}: only a braked one waits for somebody to accept it.")
+            raise Refused(f"Scan {scan} of {store} is {record.status}: only a braked scan can be accepted.")
         if record.accepted_at is not None:
             at = text_of(record.accepted_at)
             raise Refused(f"Scan {scan} of {store} was accepted by {record.accepted_by} at {at}. Nothing was changed.")
         newest = _first(tx.connection, *_has_ended(store))
         if newest is not None and newest.id != scan:
             raise Refused(
-                f"Scan {scan} of {store} is not the newest: scan {newest.id} has ended since, and is {newest.status}. Nothing"
-                " was changed; what an old scan has seen may no longer be true."
+                f"Scan {scan} of {store} is not the newest: scan {newest.id} has ended since with status {newest.status}. "
+                "Nothing was changed, because an old scan may be out of date."
             )
         act = Act(ActType.ACCEPT_SCAN, actor, reason, detail={"scan": scan, "store": store, "brakes": record.reason})
         tx.change(act, SCANS, SCANS.c.id == scan, accepted_at=DatabaseTime(), accepted_by=actor, accept_reason=reason)
@@ -286,7 +286,7 @@ def _first(connection: Connection, *where: ColumnElement[bool]) -> ScanRecord | 
 def _scan_of(connection: Connection, store: str, scan: int) -> ScanRecord:
     record = _first(connection, SCANS.c.store == store, SCANS.c.id == scan)
     if record is None:
-        raise Refused(f"{store} has no scan {scan}. `retention scans {store}` lists those that there are.")
+        raise Refused(f"{store} has no scan {scan}. `retention scans {store}` lists its scans.")
     return record
 
 

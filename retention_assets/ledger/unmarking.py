@@ -20,9 +20,7 @@ from retention_assets.policy.durations import text_of
 from retention_assets.policy.model import Hold
 from retention_assets.sql.columns import DatabaseTime
 
-AGAIN = (
-    "What a policy still selects is marked again by the next evaluation, and its grace begins anew. To keep it, place a hold."
-)
+AGAIN = "The next evaluation marks again what a policy still selects, with a new grace. To keep it, place a hold."
 _NOTHING = "Nothing was taken back."
 _SHOWN = 5
 _LONGEST_NAME = 200
@@ -71,7 +69,7 @@ class Unmarking(LedgerPart):
     ) -> UnmarkResult:
         _check_reason(actor, reason)
         if dataset is None and policy is None:
-            raise Refused("Nothing says which marks to take back. Name transactions of a dataset, a dataset or a policy.")
+            raise Refused("Name the marks to take back: transactions of a dataset, a dataset or a policy.")
         here: ColumnElement[bool] = and_(
             true() if dataset is None else MARKS.c.dataset == dataset, true() if policy is None else MARKS.c.policy == policy
         )
@@ -79,8 +77,8 @@ class Unmarking(LedgerPart):
         sweeping, swept = _too_late_amounts(tx, here)
         if not unmarked:
             whose = " ".join(part for part in (policy and f"of policy {policy}", dataset and f"in {dataset}") if part)
-            gone = f" {sweeping} are being swept and {swept} were swept." if sweeping or swept else ""
-            raise Refused(f"There is no mark {whose} that can be taken back.{gone} {_NOTHING}")
+            gone = f" {sweeping} are being swept, {swept} were swept." if sweeping or swept else ""
+            raise Refused(f"No mark {whose} can be taken back.{gone} {_NOTHING}")
         return UnmarkResult(unmarked, sweeping, swept)
 
 
@@ -121,9 +119,7 @@ class Keeping(LedgerPart):
 
 def _check_reason(actor: str, reason: str) -> None:
     if not actor.strip() or not reason.strip():
-        raise Refused(
-            "A mark is taken back by somebody and for a reason, which the record keeps. Say both: --actor and --reason."
-        )
+        raise Refused("The record needs who takes marks back and why. Give --actor and --reason.")
 
 
 def _too_late_words(dataset: str, late: Sequence[str], newest: Mapping[str, Row[tuple[object, ...]]], ending: str) -> str:
@@ -137,9 +133,9 @@ def _too_late(dataset: str, transaction: str, row: Row[tuple[object, ...]] | Non
         return f"{name} is not marked and never was. `retention marks --dataset {dataset}` lists what is."
     since = f"{text_of(row.changed_at)} ({row.changed_by})"
     if row.status == "SWEPT":
-        return f"{name} was swept at {since}: its bytes are gone, and no mark can bring them back."
+        return f"{name} was swept at {since}: its bytes are gone and can't be restored."
     if row.status == "SWEEPING":
-        return f"{name} is being swept since {since}: its bytes may be gone. To keep others from being swept, place a hold."
+        return f"{name} is being swept since {since}: its bytes may be gone. To protect others, place a hold."
     if row.status == "UNMARKED":
         return f"{name} was taken back already, at {since}: {row.why}"
     return f"{name} is not marked any more: the sweep spared it at {since}: {row.why}"
@@ -166,9 +162,7 @@ def _place_once(tx: WriteTransaction, hold: Hold, actor: str, named: bool) -> tu
         if _is_about(other) == _is_about(hold) and (not named or other.name == hold.name):
             return other.name or "", False
     if named and any(other.name == hold.name for other in live):
-        raise Refused(
-            f"A hold named {hold.name} is in force, and is about something else. Release it first, or take another name."
-        )
+        raise Refused(f"A hold named {hold.name} is in force for something else. Release it first, or take another name.")
     if not named:
         of_files = select(FILE_HOLDS.c.name).where(FILE_HOLDS.c.gone_at.is_(None))
         taken = {*(other.name for other in live), *tx.connection.execute(of_files).scalars()}

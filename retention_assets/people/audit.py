@@ -38,12 +38,12 @@ from retention_assets.people.operation import (
 from retention_assets.people.output import echo_json, say
 from retention_assets.pipeline.head_file import HeadFile, head_file_of, other_place, place_of_store
 
-_EXPECTED = 'what --save-head wrote: {"position": N, "hash": "…"}'
+_EXPECTED = 'a file of --save-head: {"position": N, "hash": "…"}'
 _HASH_LENGTH = 64
 
 
 class VerifyRequest(RecordedRequest):
-    """Verification of all, or of what came after the last one without a fault, with files of heads that are kept elsewhere."""
+    """Verification of the whole record or of its new rows, with files of saved heads."""
 
     known: Annotated[Path | None, Only.COMMAND] = Field(
         default=None, description="A head saved earlier: the record must contain it."
@@ -52,7 +52,7 @@ class VerifyRequest(RecordedRequest):
         default=None, description="Write the head to this file if the record is sound."
     )
     only_new: Annotated[bool, Flags("--new")] = Field(
-        default=False, description="Only what came after the last verification that found no fault."
+        default=False, description="Only rows after the last verification without a fault."
     )
 
 
@@ -63,7 +63,7 @@ class VerifyRequest(RecordedRequest):
     progress="verifying the audit",
 )
 def audit_verify(request: VerifyRequest, environment: Environment) -> Result:
-    """Compute the whole record again, and list every change that the ledger did not make. Without a fault, that is recorded."""
+    """Verify the whole record, and list the changes that the ledger did not make. A sound record is noted."""
     noted = _read_head(request.known) if request.known else None
     with environment.ledger_if_any() as ledger:
         if ledger is not None:
@@ -82,8 +82,8 @@ def audit_verify(request: VerifyRequest, environment: Environment) -> Result:
         with open(descriptor, "w", encoding="utf-8") as stream:
             stream.write(json.dumps(asdict(result.head)) + "\n")
         os.replace(name, request.save_head)
-        notes += (f"the head is in {request.save_head}; keep it where nobody who can write the ledger can write it",)
-    sound = f"The record is sound: {result.rows:,} rows with {result.members:,} members say what was written."
+        notes += (f"the head is in {request.save_head}; keep it where users of the ledger can't write",)
+    sound = f"The record is sound: {result.rows:,} rows with {result.members:,} members are unchanged."
     remarks = (f"remark: {remark}" for remark in result.remarks)
     return Result(
         headline=result.summary if failures else sound,
@@ -96,16 +96,16 @@ def audit_verify(request: VerifyRequest, environment: Environment) -> Result:
 
 
 class AcceptRequest(ReasonedRequest):
-    """Parts of a ledger to accept; when none is chosen, the ledger with its heads and its rows."""
+    """Parts of a ledger to accept; by default the whole ledger."""
 
     head: Annotated[bool, Flags("--head")] = Field(
-        default=False, description="Only that a noted head is missing, or ahead of the ledger."
+        default=False, description="Accept only that a noted head is missing, or ahead of the ledger."
     )
     store: Annotated[Text | None, Flags("--store", metavar="NAME")] = Field(
-        default=None, description="Only that a store is at another place, or that its data was another ledger's."
+        default=None, description="Accept only that this store has moved, or that its data belonged to another ledger."
     )
     policies: Annotated[bool, Flags("-p", "--policies")] = Field(
-        default=False, description="Only the policies, which share none with what was loaded last."
+        default=False, description="Accept only the policies, which share none with those loaded last."
     )
 
 
@@ -116,12 +116,12 @@ class AcceptRequest(ReasonedRequest):
     "retention audit accept --store lake -r 'its data moved to another disk'",
 )
 def audit_accept(request: AcceptRequest, environment: Environment) -> Result:
-    """Vouch for the ledger as it is: after an older one was put back, another one took its place, or rows were changed past it.
+    """Accept the ledger as it is, after a restore, a replacement, or edits past this program.
 
-    Sweeps go on from then. The record keeps who vouched, why, and for what.
+    Sweeps go on after that. The record keeps who accepted what, and why.
     """
     if sum((request.head, request.store is not None, request.policies)) > 1:
-        raise BadInput(Problem("stand beside each other", key="head, store, policies", remedy="Accept one after the other."))
+        raise BadInput(Problem("are given together", key="head, store, policies", remedy="Accept them one by one."))
     with environment.existing_ledger() as ledger:
         if request.store is not None:
             return _accept_store(request.store, request, environment, ledger)
@@ -130,8 +130,7 @@ def audit_accept(request: AcceptRequest, environment: Environment) -> Result:
         faults = environment.head_faults(ledger)
         if request.head and not faults:
             raise Refused(
-                "This ledger holds every head that was noted: there is nothing to accept. `retention audit verify` looks for"
-                " rows that were changed."
+                "This ledger has every noted head: there is nothing to accept. `retention audit verify` looks for changed rows."
             )
         files = [file for file in environment.head_files() if _may_write(file, ledger)]
         present = [NotedPlace(file.key, file.store, True) for file in files]
@@ -172,8 +171,7 @@ def _accept_policies(request: AcceptRequest, environment: Environment, ledger: L
     about = policies_to_accept(ledger, files, settings)
     if about is None:
         raise Refused(
-            "The policies have something in common with what was loaded last: there is nothing to accept. `retention run` loads"
-            " them."
+            "The policies share entries with those loaded last: there is nothing to accept. `retention run` loads them."
         )
     ledger.holds.note_files(files.holds, request.actor, folders_of_policies(settings), ends=False, takes_over=True)
     accepted = ledger.accept(request.actor, request.reason, None, with_rows=False, policies=about)
@@ -200,8 +198,8 @@ def _write(files: Sequence[HeadFile], head: LedgerHead) -> None:
             file.write(head)
         except (OSError, pa.ArrowException) as error:
             raise Refused(
-                f"{file.path} can't be written: {error}. The record has your word; sweeps go on once the file has it too. Mend"
-                " the access to it and say it again."
+                f"{file.path} can't be written: {error}. The record has your decision; sweeps go on once the file has it "
+                "too. Mend the access to the file and repeat the command."
             ) from None
 
 
@@ -215,8 +213,7 @@ def _accept_store(name: str, request: AcceptRequest, environment: Environment, l
     fault, place = other_place(ledger, store, known.get(name)), place_of_store(store, claim=True)
     if fault is None or place is None:
         raise Refused(
-            f"{name} is where this ledger knows it, or has not joined yet: there is nothing to accept. `retention run` notes a"
-            " store that is new."
+            f"{name} is at its known place, or is new: there is nothing to accept. `retention run` notes a new store."
         )
     ledger.places.note({name: place}, request.actor, request.reason, known)
     file = head_file_of(store)
@@ -229,7 +226,7 @@ def _accept_store(name: str, request: AcceptRequest, environment: Environment, l
         _write([file], head)
     if file is not None:
         file.note(ledger.database)
-    words = f"{name} is accepted where it is by ledger {head.ledger}"
+    words = f"{name} is accepted at its place by ledger {head.ledger}"
     return _accepted(words, head, None, (), (fault,))
 
 
@@ -243,7 +240,7 @@ def _read_head(file: Path) -> ChainHead:
     match content:
         case {"position": int(position), "hash": str(digest)} if position >= 0 and len(digest) == _HASH_LENGTH:
             return ChainHead(position, digest)
-    raise BadInput(Problem("is no head of an audit", file=str(file), expected=_EXPECTED))
+    raise BadInput(Problem("is not a head of an audit", file=str(file), expected=_EXPECTED))
 
 
 @examples("retention audit verify", "retention audit verify --new")
@@ -256,7 +253,7 @@ def audit() -> None:
 @audit.command()
 @click.option("--after", type=click.IntRange(min=0), default=0, metavar="N", help="Only rows after position N.")
 def export(after: int) -> None:
-    """Print the record as JSON lines, from which anybody can compute its hashes again."""
+    """Print the record as JSON lines, from which others can compute its hashes."""
     environment = find_environment()
     with environment.ledger_if_any() as ledger:
         for note in what_is_missing(environment, ledger):

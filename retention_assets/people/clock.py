@@ -26,16 +26,14 @@ from retention_assets.policy.durations import text_of
 from retention_assets.policy.sentences import count
 from retention_assets.render.tables import clock_table
 
-_SIMULATED = "The present, where the settings have a simulated clock."
+_SIMULATED = "The present, for settings with a simulated clock."
 
 
 class ClockAcceptRequest(RecordedRequest):
     """Acceptance of the present, with an optional reason."""
 
     as_of: AsOf = Field(default=None, description=_SIMULATED)
-    reason: Annotated[str | None, Flags("-r", "--reason")] = Field(
-        default=None, description="Why: the record keeps it. May be left out."
-    )
+    reason: Annotated[str | None, Flags("-r", "--reason")] = Field(default=None, description="Reason for the record. Optional.")
 
 
 class ClockResetRequest(ReasonedRequest):
@@ -50,9 +48,9 @@ def _sentences(times: LedgerTimes) -> Sequence[str]:
 
 @operation(Kind.ACT, "retention clock accept", "retention clock accept -r 'nothing ran over the holidays'")
 def clock_accept(request: ClockAcceptRequest, environment: Environment) -> Result:
-    """Vouch for the present where the clock guard refuses to sweep: the next run sweeps.
+    """Accept the present if the clock guard refuses to sweep. The next run sweeps.
 
-    It is the way on after a pause of which no other clock is a witness.
+    Use it after a pause that no other clock confirms.
     """
     with environment.ledger() as ledger:
         ledger.clock.accept(_present(request.as_of, ledger), request.actor, (request.reason or "").strip() or None)
@@ -67,19 +65,19 @@ def clock_accept(request: ClockAcceptRequest, environment: Environment) -> Resul
 
 @operation(Kind.ACT, "retention clock reset -r 'the clock was a year ahead'")
 def clock_reset(request: ClockResetRequest, environment: Environment) -> Result:
-    """Take back the marks that were made later than now, by a clock that was fast. What is swept stays swept.
+    """Take back marks with a time in the future, made by a fast clock. Swept transactions stay swept.
 
-    What batches of sweeps wait for (`sweep.every`) begins anew as well. It is the way on where every run is refused because the
-    newest mark is later than now.
+    The waits between batches (`sweep.every`) begin again, too. Use it if every run is refused because the newest mark is later
+    than now.
     """
     with environment.existing_ledger() as ledger:
         reset = ledger.clock.reset(_present(request.as_of, ledger), request.actor, request.reason)
         times = ledger.clock.times()
-    late = [f"Too late for {reset.sweeping:,} that are being swept."] if reset.sweeping else []
+    late = [f"Too late for {reset.sweeping:,} being swept."] if reset.sweeping else []
     return Result(
         headline=f"{count(reset.unmarked, 'mark was', 'marks were')} taken back.",
         sentences=(*late, *_sentences(times)),
-        next="`retention run` marks anew what policies select.",
+        next="`retention run` marks again what policies select.",
         data={"reset_to": reset.at, "unmarked": reset.unmarked, "sweeping": reset.sweeping, **vars(times)},
     )
 
@@ -89,7 +87,7 @@ def _present(as_of: datetime | None, ledger: Ledger) -> datetime:
         raise BadInput(
             Problem(
                 "is for simulated clocks alone", key="as_of", value=text_of(as_of), expected="nothing: the present is meant",
-                remedy="Set the clock of this machine right, and leave it out.",
+                remedy="Correct the clock of this machine, and leave it out.",
             )
         )  # fmt: skip
     return ledger.clock.present(as_of)
@@ -97,7 +95,7 @@ def _present(as_of: datetime | None, ledger: Ledger) -> datetime:
 
 @operation(Kind.LOOK, "retention clock")
 def clock_times(request: Request, environment: Environment) -> Result:
-    """Show the times by which the clock guard goes: the newest mark, the newest run, when a person vouched for the clock."""
+    """Show the times that the clock guard compares: the newest mark, the newest run, the last accept."""
     with environment.ledger_if_any() as ledger:
         times = (ledger.clock.times() if ledger else LedgerTimes()).as_dict()
         return Result(data=times, tables=lambda: [clock_table(times)], notes=what_is_missing(environment, ledger))

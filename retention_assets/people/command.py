@@ -31,7 +31,7 @@ def _user() -> str:
     try:
         return f"{getpass.getuser()}@{socket.gethostname()}"
     except (KeyError, OSError):
-        raise click.UsageError("This machine does not know who you are. Say it with --actor NAME.") from None
+        raise click.UsageError("This machine has no user name. Give yours with --actor NAME.") from None
 
 
 FORMAT = click.option(
@@ -39,7 +39,7 @@ FORMAT = click.option(
 )
 ACTOR = click.option(
     "--actor", default=_user, envvar="RETENTION_ACTOR",
-    show_default="RETENTION_ACTOR, or the machine's user@host", help="Who does this: the record keeps it.",
+    show_default="RETENTION_ACTOR, else user@host of this machine", help="Your name for the record.",
 )  # fmt: skip
 
 
@@ -59,7 +59,7 @@ def find_environment(*, needed: bool = True) -> Environment:
     context = click.get_current_context(silent=True)
     config: Path | None = context.meta.get(CONFIG_NOTE) if context else None
     if needed and config is None and not os.environ.get(VARIABLE) and not Path(FILE).exists():
-        remedy = "`retention init` writes some; --config FILE names those of another place."
+        remedy = "Run `retention init` to write some, or name another file with --config FILE."
         raise BadInput(Problem("there are no settings here", file=FILE, expected="a settings file", remedy=remedy))
     return Environment(load_settings(config))
 

@@ -51,7 +51,7 @@ class ForecastRequest(Request):
 
     days: int = Field(default=90, ge=1, le=1_000, description="How many days ahead.")
     policies: Annotated[tuple[Path, ...], Flags("-p", "--policies")] = Field(
-        default=(), description="Show beside it what this policy file or folder would lead to; several may be given."
+        default=(), description="Compare with this policy file or folder; may be repeated."
     )
     datasets: DatasetGlobs = ("*",)
     as_of: AsOf = None
@@ -62,14 +62,14 @@ class ForecastRequest(Request):
     Kind.LOOK,
     "retention forecast",
     "retention forecast --days 365 -p other-policies/ -f json",
-    progress="living through {days:,} days",
+    progress="simulating {days:,} days",
     name="forecast",
     keeps_file=True,
 )
 def make_forecast(request: ForecastRequest, environment: Environment) -> Result:
-    """Foresee, day by day, what will be stored, marked and deleted, and what it costs. Writes nothing, deletes nothing.
+    """Forecast day by day what is stored, marked and deleted, and what it costs. Writes nothing, deletes nothing.
 
-    Nothing new arrives, and each day has one run. A store that is away, and a dataset that is not sound, is named and left out.
+    Nothing new arrives, and each day has one run. Stores that are away and datasets that are not sound are named and left out.
     """
     foreseen = forecast_environment(request, environment)
     return Result(
@@ -88,9 +88,9 @@ def forecast_environment(request: ForecastRequest, environment: Environment) -> 
     settings = environment.settings
     as_of = request.as_of or environment.present()
     if as_of.year + LONGEST_YEARS + request.days // 365 >= _LAST_YEAR:
-        raise BadInput(Problem(f"is {text_of(as_of)}", key="as_of", expected="an instant after which there are years enough"))
+        raise BadInput(Problem(f"is {text_of(as_of)}", key="as_of", expected="an earlier instant"))
     if not settings.stores:
-        raise BadInput(Problem("the settings have no store, so there is nothing to forecast", key="stores"))
+        raise BadInput(Problem("the settings name no store: there is nothing to forecast", key="stores"))
     others = [load_policies((path,)) for path in request.policies]
     names = (IN_FORCE, *map(str, request.policies))
     in_force, *beside = (ForecastDays.starting(name, as_of, request.days) for name in names)
@@ -124,7 +124,7 @@ def _metadata(foreseen: Forecast) -> Mapping[str, Any]:
         for each in foreseen.sets
         for part in periods_of(each)
     ]
-    meanings = {"bytes": "what is stored then", "month": f"what a month of that costs, in {foreseen.currency}"}
+    meanings = {"bytes": "stored then", "month": f"cost of a month, in {foreseen.currency}"}
     return {
         "stored_by_day": Markdown(strip(words, [part.last.bytes for part in periods_of(foreseen.in_force)])),
         "plot": forecast_plot(foreseen),
@@ -147,7 +147,7 @@ class SimulationRequest(Request):
     days: int = Field(ge=1, le=3_660, description="How many days, the first of them included.")
     datasets: DatasetGlobs = ("*",)
     begin: Annotated[Instant | None, Flags("--from")] = Field(
-        default=None, description="Begin at this instant; at the present when left out."
+        default=None, description="Begin at this instant; now by default."
     )
     strict: Strict = False
 
@@ -156,13 +156,13 @@ class SimulationRequest(Request):
     Kind.LOOK,
     "retention simulate --days 8",
     "retention simulate --days 30 -d 'lake/raw.*'",
-    progress="living through {days:,} days",
+    progress="simulating {days:,} days",
 )
 def show_simulation(request: SimulationRequest, environment: Environment) -> Result:
-    """Live through the next days on a copy: see marks come due and a sweep, without waiting and without a byte deleted.
+    """Simulate the next days on a copy: marks come due and a sweep deletes, without touching your data.
 
-    Policies, graces, holds, tags and realms are as they are. So is the history: nothing new arrives in it. Neither the ledger,
-    the warehouse nor a store is written to, and there need not be a ledger yet.
+    Policies, graces, holds, tags, realms and history are those of today. No new data arrives. Nothing is written, and no
+    ledger is needed.
     """
     begin = request.begin or environment.present()
     walked = ForecastDays.starting(IN_FORCE, begin, request.days)
@@ -170,8 +170,8 @@ def show_simulation(request: SimulationRequest, environment: Environment) -> Res
         newest = rehearsed.copy.clock.times().newest_mark_at
         if newest and begin < newest:
             raise Refused(
-                f"The newest mark of the ledger is of {text_of(newest)}: a simulation begins then or later, and not at"
-                f" {text_of(begin)}. Leave --from out to begin now."
+                f"The newest mark of the ledger is of {text_of(newest)}: a simulation can't begin earlier, at "
+                f"{text_of(begin)}. Leave --from out to begin now."
             )
         unswept = rehearsed.unswept()
         refused = faults_of(rehearsed.walk([(walked, rehearsed.rulebook)], begin, unswept))
@@ -188,9 +188,9 @@ def show_simulation(request: SimulationRequest, environment: Environment) -> Res
     instants = [begin + timedelta(days=number) for number in range(len(days))]
     return Result(
         headline=(
-            f"In {count(len(days), 'day')}: {marked.transactions:,} marked, {deleted.transactions:,} deleted"
-            f" ({size_of(deleted.bytes)}), {spared.transactions:,} spared. This was a simulation: nothing was changed. What"
-            " will arrive later is not in it."
+            f"In {count(len(days), 'day')}: {marked.transactions:,} marked, {deleted.transactions:,} deleted "
+            f"({size_of(deleted.bytes)}), {spared.transactions:,} spared. This was a simulation: nothing was changed. New "
+            "data is not in it."
         ),
         tables=lambda: _simulation_tables(instants, days, total, reasons),
         failures=[f"{name}/* was not read: {why}" for name, why in rehearsed.away.items()],
@@ -227,7 +227,7 @@ def _simulation_tables(
     counts = ("then waiting" if name == "waiting" else name.replace("_", " ") for name in shown)
     columns = ("day", *map(Count, counts), Size("freed"))
     quiet = len(days) - len(rows)
-    title = f"Day by day, without {quiet:,} on which nothing happens" if quiet else "Day by day"
+    title = f"Day by day, without {quiet:,} with no change" if quiet else "Day by day"
     if rows:
         yield table(title, columns, rows)
     if reasons:

@@ -82,7 +82,7 @@ class UpcomingRequest(Request):
 
 @operation(Kind.LOOK, name="upcoming")
 def show_upcoming(request: UpcomingRequest, environment: Environment) -> Result:
-    """What goes next week? Whatever is marked and falls due in some days, by name and size, without what a hold keeps."""
+    """List what falls due in the next days, by name and size. Marks that a hold keeps are left out."""
     with environment.ledger_if_any() as ledger:
         as_of = request.as_of or last_seen(environment, ledger)
         foreseen = Upcoming(as_of, as_of, note=environment.no_ledger)
@@ -113,7 +113,7 @@ class ExplainRequest(Request):
 
     dataset: DatasetName
     transaction: Annotated[str, Flags(required=True)] = Field(
-        default="", description="An id, such as T1. The dataset in a summary when left out."
+        default="", description="An id, such as T1. Without it, a summary of the dataset."
     )
     log: LogFile = None
     policies: PolicyFiles = ()
@@ -130,7 +130,7 @@ class ExplainRequest(Request):
 def make_explanation(request: ExplainRequest, environment: Environment) -> Result:
     """Explain the verdict of one TRANSACTION of DATASET, line by line, and say whether it is scheduled for deletion.
 
-    It is judged by the rules that the next run goes by, with the holds of the ledger; or by --policies alone.
+    The rules are those of the next run, holds included; with --policies, those files alone.
     """
     dataset, transaction = request.dataset, request.transaction.strip()
     if request.policies:
@@ -147,7 +147,7 @@ def make_explanation(request: ExplainRequest, environment: Environment) -> Resul
         return Result(page=lambda: (dataset_answer(summary), numbers))
     except UnsoundLog as fault:
         # The refusal explains why nothing of the dataset goes.
-        answer = Answer(str(fault), ("Until then nothing of it is judged, marked or swept.",))
+        answer = Answer(str(fault), ("Until then, no run judges, marks or sweeps it.",))
         return Result(failures=(str(fault),), pieces=tuple, page=lambda: (answer, {"dataset": dataset}))
 
 
@@ -187,16 +187,16 @@ def explain_dataset(environment: Environment, dataset: str, as_of: datetime | No
 
 
 class HistoryRequest(Request):
-    """Dataset, and its transactions if not all of them are meant."""
+    """Dataset, and some of its transactions if not all."""
 
     dataset: DatasetName
     transactions: Annotated[tuple[str, ...], Flags()] = Field(
-        default=(), description="Ids, such as ['T1']: only these. All when left out."
+        default=(), description="Ids, such as ['T1']: only these. By default all."
     )
     log: LogFile = None
     as_of: AsOf = None
     everything: Annotated[bool, Flags("--all"), Only.COMMAND] = Field(
-        default=False, description="List also what is older than the visibility mark."
+        default=False, description="Also list transactions older than the visibility mark."
     )
     most: Annotated[int, Flags("-n", "--most"), Only.COMMAND] = Field(
         default=50, ge=0, description="How many transactions the table lists."
@@ -212,11 +212,10 @@ class HistoryRequest(Request):
 )
 @contextmanager
 def open_history(request: HistoryRequest, environment: Environment) -> Iterator[Result]:
-    """Show the life of each transaction of DATASET, or of some: marked and due, taken back, spared, swept, held.
+    """Show the life of each transaction of DATASET: marked, due, held, taken back, spared, swept.
 
-    Without a log it shows what the ledger knows. Where the dataset has a visibility mark, two kinds of transactions are listed
-    only with --all or by their names: those in no view that can still be read, and those in no log whose marks were over before
-    that time.
+    If the log is away it shows what the ledger knows. With a visibility mark it leaves out transactions that no reader can see
+    any more; --all lists them.
     """
     dataset, names = request.dataset, tuple(name.strip() for name in request.transactions)
     away: tuple[str, ...] = ()
@@ -231,18 +230,18 @@ def open_history(request: HistoryRequest, environment: Environment) -> Iterator[
         notes = what_is_missing(environment, ledger, policies=True)
         if log is None and not away:
             refuse_unknown(environment, dataset, None, ledger)
-            notes += (f"no log of {dataset} was named, and no store of the settings has one: this is what the ledger knows",)
+            notes += (f"no store of the settings has a log of {dataset}: this is what the ledger knows",)
         visible_from = ledger.visibility.of(dataset) if ledger else None
         holds, unclear = holds_about(dataset, log, holds_in_force(ledger, environment.settings, at), at)
         notes += tuple(
-            f"the hold {name} asks for attributes of datasets, which only a log has: name one with --log" for name in unclear
+            f"the hold {name} selects by attributes of datasets, which only a log has: name one with --log" for name in unclear
         )
         fates = fates_of(environment, ledger, at) if ledger else None
         find = find_data(environment, dataset) if request.log is None else None
         source = TransactionLives(dataset, log, ledger, holds, at, fates, find)
         lives = source.named(names) if names else source.all(None if request.everything else visible_from)
         from_ = text_of(visible_from) if visible_from else ""
-        hidden = f"more are in no view that is visible from {from_} on; --all lists them."
+        hidden = f"more are hidden, because readers see only views from {from_} on; --all lists them."
         failures = [f"{words} This is what the ledger knows." for words in away]
         head = {"dataset": dataset, "as_of": at, "visible_from": visible_from}
         yield Result(

@@ -43,7 +43,7 @@ from retention_assets.settings.yaml import Document, problems_of
 
 
 class HoldRequest(ReasonedRequest):
-    """Hold as somebody asks for it."""
+    """Hold to be placed."""
 
     name: Text = Field(description="The name of the hold, such as audit-2026; it is released by this name.")
     datasets: Annotated[tuple[str, ...], Flags("-d", "--dataset", metavar="GLOB")] = Field(
@@ -52,12 +52,12 @@ class HoldRequest(ReasonedRequest):
     transactions: Annotated[tuple[str, ...], Flags("-x", "--transaction", metavar="GLOB")] = Field(
         default=(), description="Only these transactions, such as 'T1*'; several may be given."
     )
-    owner: Text | None = Field(default=None, description="Who answers for the hold, such as legal; the actor when left out.")
+    owner: Text | None = Field(default=None, description="The owner of the hold, such as legal; by default the actor.")
     until: Annotated[Instant | None, Flags("-u", "--until")] = Field(
-        default=None, description="When the hold ends by itself, such as 2027-01-01 or 'in 90d'; never when left out."
+        default=None, description="When the hold ends by itself, such as 2027-01-01 or 'in 90d'; by default never."
     )
     anyway: Annotated[bool, Only.COMMAND] = Field(
-        default=False, description="Exit with 0 also where the hold is about nothing that was judged."
+        default=False, description="Exit with 0 even if the hold matches nothing that was judged."
     )
 
     def hold(self) -> Hold:
@@ -124,10 +124,10 @@ def _hold_row(hold: Hold, source: str) -> dict[str, Any]:
     Kind.ACT, "retention hold --list", "retention hold --name audit -d 'lake/raw.*' -r 'the auditors asked' --until 'in 90d'"
 )
 def hold(request: HoldRequest, environment: Environment) -> Result:
-    """Place a hold: no policy marks or sweeps what it holds, until it ends or is released.
+    """Place a hold. What it holds is neither marked nor swept until it ends or is released.
 
-    It says how many datasets and transactions of the last evaluation the hold is about. One that is about none is placed as
-    well.
+    It counts the datasets and transactions of the last evaluation that the hold matches. A hold that matches nothing is placed
+    too.
     """
     placed = request.hold()
     with environment.ledger() as ledger:
@@ -140,17 +140,19 @@ def hold(request: HoldRequest, environment: Environment) -> Result:
     notes, failures = list(_unknown_stores(placed, environment.settings)), list[str]()
     sentences, about = [hold_sentence(placed)], count(len(covered), "dataset")
     if transactions is None:
-        notes.append("Nothing was judged yet, so nobody can say how much this hold is about. It is placed.")
+        notes.append("It is not known how much the hold matches, because nothing was judged yet.")
     else:
-        sentences.append(f"It is about {about} and {count(transactions, 'transaction')} of the last evaluation.")
+        sentences.append(f"It holds {about} and {count(transactions, 'transaction')} of the last evaluation.")
     if transactions == 0:
         (notes if request.anyway else failures).append(
-            f"This hold is about {about} and none of the transactions of the last evaluation. It is placed; check its names."
+            f"It matches {about} and no transaction of the last evaluation. Check its names."
         )
     if sweeping:
         names = ", ".join(sweeping)
-        notes.append(f"{names}: being swept right now. The hold stops it before its next batch; what went before is gone.")
-    sentences.append("What of it is marked stays marked, and the sweep spares it; `keep` takes the marks back as well.")
+        notes.append(
+            f"{names}: being swept right now. The hold stops the sweep before its next batch. What it has deleted is gone."
+        )
+    sentences.append("Its marks stay, and the sweep spares them. `retention keep` takes the marks back as well.")
     counts = {"datasets": len(covered) if folders else None, "transactions": transactions, "sweeping": sweeping}
     return Result(
         headline=f"The hold {placed.name} is placed.",
@@ -190,21 +192,19 @@ class ReleaseRequest(ReasonedRequest):
 
 @operation(Kind.ACT, "retention release audit -r 'the audit is over'")
 def release(request: ReleaseRequest, environment: Environment) -> Result:
-    """Release a hold. From the next evaluation on, policies alone decide about what it held.
+    """Release a hold. From the next evaluation on, the policies decide about what it held.
 
-    A hold of a policy file is released by taking it out of the file. `retention hold --list` lists both.
+    To release a hold of a policy file, take it out of the file. `retention hold --list` lists both kinds.
     """
     try:
         with environment.existing_ledger() as ledger:
             ledger.holds.release(request.name, request.actor, request.reason)
     except Refused:
         if any(hold.name == request.name for hold in holds_of_files(environment.settings)):
-            raise Refused(
-                f"The hold {request.name} stands in a policy file: it is released by taking it out of the file."
-            ) from None
+            raise Refused(f"The hold {request.name} is in a policy file. To release it, take it out of the file.") from None
         raise
     return Result(
-        headline=f"{request.name} is released. From the next evaluation on, policies alone decide about what it held.",
+        headline=f"{request.name} is released. From the next evaluation on, the policies decide about what it held.",
         next="`retention preview` shows what policies decide.",
         data={"name": request.name, "released_by": request.actor, "reason": request.reason},
     )
@@ -228,16 +228,14 @@ def list_holds(request: Request, environment: Environment) -> Result:
 
 
 @examples(*hold.examples)
-@click.command(
-    "hold", help=f"{hold.help} The exit code is then 1, unless --anyway is given. With --list, list the holds in force."
-)
+@click.command("hold", help=f"{hold.help} The exit code is then 1, or 0 with --anyway. --list lists the holds in force.")
 @click.option("--list", "lists", is_flag=True, help="List the holds in force, and place none.")
 @options(HoldRequest, optional=True)
 @FORMAT
 def hold_command(lists: bool, actor: str, format_: str, **given: Any) -> ExitCode:
     if lists:
         if any(given.values()):
-            raise click.UsageError("--list lists the holds in force and places none: give it alone.")
+            raise click.UsageError("--list places no hold: give it alone.")
         return ask_and_show(list_holds, format_)
     if option := missing(hold, given):
         raise click.UsageError(f"A hold needs {option}. `retention hold --list` lists those in force.")

@@ -20,23 +20,23 @@ from retention_assets.sweep.postpone_expiry import PostponementResult, postpone_
 
 
 class HousekeepingRequest(RecordedRequest):
-    """Stores of which expiry is to be postponed; by default every one that expires rows by itself."""
+    """Stores whose expiry is postponed; by default all that expire rows by themselves."""
 
     stores: Annotated[tuple[str, ...], Flags("-s", "--store", metavar="NAME")] = Field(
-        default=(), description="Only this store; every store that expires rows by itself when left out."
+        default=(), description="Only this store; by default every store that expires rows by itself."
     )
     as_of: AsOf = Field(
-        default=None, description="Look ahead from this instant, such as 2026-03-01 or 'in 7d'; the present when left out."
+        default=None, description="Look ahead from this instant, such as 2026-03-01 or 'in 7d'; now by default."
     )
-    dry_run: bool = Field(default=False, description="Show what would be postponed, and change nothing.")
+    dry_run: bool = Field(default=False, description="Show what would be postponed; change nothing.")
 
 
 @operation(Kind.ACT, "retention housekeeping --dry-run", "retention housekeeping -s ods", progress="reading what expires")
 def housekeeping(request: HousekeepingRequest, environment: Environment) -> Result:
-    """Postpone what a store would expire too early, and show what expires tomorrow.
+    """Postpone rows that a database would expire too early, and list what expires tomorrow.
 
-    Too early is what is unfinished, held, or not archived though a policy asks for it. The settings of the store (`ttl`) say
-    how many days ahead housekeeping looks, and for how long it postpones.
+    Rows are too early if they are unfinished, held, or not archived as their policy requires. `ttl` in the store's settings
+    says how many days ahead housekeeping looks and how long it postpones.
     """
     at = (request.as_of or environment.present()) if request.dry_run else environment.instant(request.as_of)
     stores, holds = _stores(request, environment), holds_of_files(environment.settings)
@@ -53,7 +53,7 @@ def housekeeping(request: HousekeepingRequest, environment: Environment) -> Resu
     sums = {"postponed": postponed, "expires_tomorrow": tomorrow}
     return Result(
         headline=f"{'To be postponed' if request.dry_run else 'Postponed'}: {count(postponed, 'transaction')}.",
-        sentences=(f"By itself, tomorrow expires: {tomorrow:,}.",),
+        sentences=(f"Expires by itself tomorrow: {tomorrow:,}.",),
         tables=lambda: _tables(request.dry_run, results),
         next="`retention housekeeping` postpones it." if to_do else "",
         to_do=to_do,
@@ -68,8 +68,8 @@ def _tables(dry_run: bool, results: Sequence[PostponementResult]) -> Iterator[Ta
         (result.dataset, result.within, result.until, result.postponed, result.left) for result in results if not result.refused
     ]
     title = "What would be postponed. Nothing was changed." if dry_run else "What was postponed"
-    instants = map(Minute, ("what expires until", "postponed to"))
-    columns = ("dataset", *instants, *map(Count, ("transactions", "left for the next time")))
+    instants = map(Minute, ("expires before", "postponed to"))
+    columns = ("dataset", *instants, *map(Count, ("transactions", "left for next time")))
     yield table(title if rows else "No store expires anything by itself", columns, rows)
     tomorrow = [
         (result.dataset, kind.type, kind.transactions, kind.unfinished, kind.unarchived)

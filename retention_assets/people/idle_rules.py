@@ -37,7 +37,7 @@ def _idle_scope(rule: str, scope: Datasets, names: Sequence[str]) -> Iterator[st
         yield f"{rule} is about no dataset: nothing matches {_listed(scope.include, names)}"
     for glob in scope.exclude:
         if not any(protecting(names, (glob,))):
-            yield f"{rule} excludes no dataset by {_listed((glob,), names)}"
+            yield f"{rule} excludes nothing by {_listed((glob,), names)}"
 
 
 def _idle_hold(hold: Hold, names: Sequence[str], folders: Mapping[str, str]) -> Iterator[str]:

@@ -15,7 +15,7 @@ from retention_assets.people.output import echo, say
 from retention_assets.policy.language import policy_schema
 
 SETTINGS = """\
-# The settings of this folder. Relative places are meant from here. ${NAME} is replaced by that environment variable: keep
+# The settings of this folder. Relative paths start here. ${NAME} is replaced by that environment variable: keep
 # passwords out of this file.
 
 # The record of every mark, decision and act. It must outlive everything else: give it a backup.
@@ -31,10 +31,10 @@ policies: policies
 # Where the work runs: local[*], spark://host:7077, yarn, k8s://https://host, sc://host:15002. `conf` takes any Spark property.
 spark: {master: "local[*]", conf: {}}
 
-# What is retained. Each store has a name, which begins the names of its datasets (lake/raw.orders), and a kind.
+# The data. Each store has a kind and a name. The name begins the names of its datasets: lake/raw.orders.
 stores:
   # files: histories as JSON lines or Parquet, and one folder of data per transaction. `data` begins with a folder that holds
-  # nothing else; nothing is ever deleted outside of it.
+  # nothing else. Nothing is ever deleted outside of it.
   - name: lake
     kind: files
     log: lake/log
@@ -59,7 +59,7 @@ stores:
 """
 
 POLICIES = """\
-# What may go. Nothing goes that no policy selects.
+# A policy selects what may go. Everything else stays.
 policies:
   - name: raw-90-days
     description: Old raw views, once three newer views exist.
@@ -93,8 +93,8 @@ def write_folder(
     roots = sorted({name.partition("/")[0] for name in sample or ()})
     if existing := [name for name in (SETTINGS_FILE, "policies", *roots) if (folder / name).exists()] if sample else []:
         raise Refused(
-            f"{', '.join(existing)} in {folder} would not fit the sample, and nothing is written over. Name an empty folder:"
-            " `retention init DIR --sample`."
+            f"{', '.join(existing)} in {folder} would not fit the sample, and files are never overwritten. Name an empty "
+            "folder: `retention init DIR --sample`."
         )
     files = {
         SETTINGS_FILE: settings.encode(), POLICY_FILE: f"{_MODELINE}{policies}".encode(),
@@ -116,11 +116,11 @@ def write_folder(
 @examples("retention init", "retention init my-lake --sample")
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path), default=Path("."), metavar="[DIR]")
-@click.option("--sample", is_flag=True, help="Write also a small lake, in which something may go today.")
+@click.option("--sample", is_flag=True, help="Also write a small lake with data that may go today.")
 def init(folder: Path, sample: bool) -> None:
-    """Write settings, a policy, the schema by which editors complete policies, and a .gitignore.
+    """Write starter files: settings, a policy, the policy schema for editors, and a .gitignore.
 
-    They go into DIR, or the folder that one is in. Nothing that is there is written over.
+    They go into DIR, by default the current folder. Existing files are never overwritten.
     """
     if sample:
         from retention_assets.clock import now
@@ -134,20 +134,20 @@ def init(folder: Path, sample: bool) -> None:
         IGNORE_FILE: "keeps the ledger and the warehouse out of git",
     }  # fmt: skip
     for name, purpose in purposes.items():
-        echo(f"{name:24}{purpose}" if name in written else f"{name:24}was there already, and is as it was")
+        echo(f"{name:24}{purpose}" if name in written else f"{name:24}exists already and is unchanged")
     if sample:
         echo(f"{'lake/':24}a sample: a log, and the data of {sum('/data/' in name for name in written)} transactions")
     ignored = {line.strip().strip("/") for line in (folder / IGNORE_FILE).read_text("utf-8", "replace").splitlines()}
     if _IGNORED.strip("/") not in ignored:
-        say(f"Add {_IGNORED} to {IGNORE_FILE}: the ledger and the warehouse are there.")
+        say(f"Add {_IGNORED} to {IGNORE_FILE}: it holds the ledger and the warehouse.")
     if sample:
         echo(
-            "The clock of this sample is simulated: `retention run --as-of 'in 8d'` lives through a week at once. From then"
-            " on give each run that time or a later one."
+            "The clock of this sample is simulated: `retention run --as-of 'in 8d'` jumps a week ahead. After that, give "
+            "each run this time or a later one."
         )
     change_folder = "" if folder.resolve() == Path.cwd().resolve() else f"`cd {folder}`, then "
-    step = "`retention preview` shows what may go" if sample else f"say in {SETTINGS_FILE} where your data is"
-    say(f"Next: {change_folder}{step}; `retention validate` says in sentences what the policies mean.")
+    step = "`retention preview` shows what may go" if sample else f"name the place of your data in {SETTINGS_FILE}"
+    say(f"Next: {change_folder}{step}; `retention validate` prints each policy as a sentence.")
 
 
 @examples("retention demo", "retention demo --folder /tmp/demo --build-only")
@@ -161,7 +161,7 @@ def init(folder: Path, sample: bool) -> None:
 )
 @click.option("--build-only", is_flag=True, help="Build the environment and stop, for `dagster dev`.")
 def demo(folder: Path, build_only: bool) -> None:
-    """Build a small environment, and show what retention does with it."""
+    """Build a small environment and run the whole cycle on it."""
     if build_only:
         from retention_assets.demo.environment import build_environment
 

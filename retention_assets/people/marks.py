@@ -67,12 +67,12 @@ class KeepRequest(ReasonedRequest):
 
     dataset: Annotated[Text, Flags()] = Field(description="A dataset, as store/name, such as lake/raw.events.")
     transactions: Annotated[tuple[str, ...], AfterValidator(_transactions), Flags()] = Field(
-        default=(), description="Ids, such as ['T1', 'T2']: just these of the dataset. All of it when left out."
+        default=(), description="Ids, such as ['T1', 'T2']: only these transactions. By default the whole dataset."
     )
     until: Instant | None = Field(
-        default=None, description="When the hold ends by itself, such as 2027-01-01 or 'in 90d'; never when left out."
+        default=None, description="When the hold ends by itself, such as 2027-01-01 or 'in 90d'; by default never."
     )
-    name: Text | None = Field(default=None, description="The name of the hold; one is made up when left out.")
+    name: Text | None = Field(default=None, description="The name of the hold; by default a new one.")
 
     def hold(self) -> Hold:
         return HoldRequest(
@@ -96,17 +96,17 @@ class KeepRequest(ReasonedRequest):
     "retention keep lake/raw.orders -r 'a dispute' --until 'in 90d'",
 )
 def keep(request: KeepRequest, environment: Environment) -> Result:
-    """Keep transactions for good, or a dataset: their marks are taken back, and a hold keeps them from being marked again.
+    """Keep transactions, or a whole dataset: take their marks back and place a hold.
 
-    Both at once. Refused, and nothing is changed, where one of the transactions is being swept or was swept. Once more is no
-    harm: what is kept already stays as it is.
+    It changes everything or nothing: it refuses if one of the transactions is being swept or was swept. Repeating it is
+    harmless.
     """
     warnings, log, is_read, again = list[str](), None, True, set[str]()
     try:
         log = read_if_any(environment, request.dataset)
     except (StoreFailed, UnsoundLog) as fault:
         # Keep them all the same: a hold can be released, and what is deleted can't be brought back.
-        warnings.append(f"The log can't be read, so nobody has looked whether the names are right. {fault}")
+        warnings.append(f"The names are not checked, because the log can't be read. {fault}")
         is_read = False
     with environment.ledger_if_any() as existing:
         if is_read:
@@ -155,16 +155,16 @@ def _mark_sentences(kept: KeptMarks, release: str) -> Iterator[str]:
     placed = "was placed" if kept.placed else "was in force already"
     yield f"The hold {kept.hold} {placed}: no policy marks or sweeps what it holds."
     yield from _too_late(kept.sweeping, kept.swept)
-    yield f"To end it: `{release}`, or the job `act_release`. From then on policies alone decide."
+    yield f"To end it: `{release}`, or the job `act_release`. After that, the policies decide."
 
 
 def _too_late(sweeping: int, swept: int) -> Iterator[str]:
     if sweeping or swept:
-        yield f"Too late for {sweeping:,} that are being swept and {swept:,} that were swept."
+        yield f"Too late for {sweeping:,} being swept and {swept:,} swept."
 
 
 class UnmarkRequest(ReasonedRequest):
-    """Marks of some transactions of a dataset (all of them or none), or all of a dataset, of a policy, or of both."""
+    """Marks of named transactions (all of them or none), of a dataset, of a policy, or of both."""
 
     dataset: Annotated[str | None, Flags("-d", "--dataset", metavar="NAME")] = Field(
         default=None, description="Take back every mark of this dataset, such as lake/raw.events."
@@ -183,9 +183,10 @@ class UnmarkRequest(ReasonedRequest):
     "retention unmark -d lake/raw.orders -p raw-30-days -r 'the policy was wrong'",
 )
 def unmark(request: UnmarkRequest, environment: Environment) -> Result:
-    """Take marks back: of transactions of a dataset (all of them or none), or all of a dataset, of a policy, or of both.
+    """Take marks back: of named transactions (all of them or none), of a dataset, of a policy, or of both.
 
-    What is being swept or was swept can't be taken back. What a policy still selects is marked again; `keep` keeps it for good.
+    A mark that a sweep has begun can't be taken back. If a policy still selects the transaction, it is marked again: use `keep`
+    instead.
     """
     if request.transactions and (request.policy or not request.dataset):
         expected = "a dataset and no policy beside them"
@@ -239,7 +240,7 @@ class MarksRequest(Request):
     status: Annotated[tuple[MarkStatus, ...], Flags("-s", "--status")] = Field(
         default=(), description="Only marks of this status; may be repeated."
     )
-    due: bool = Field(default=False, description="Only marks whose grace is over: the next sweep takes them up.")
+    due: bool = Field(default=False, description="Only marks whose grace is over, which the next sweep takes up.")
     as_of: AsOf = None
     most: Annotated[int, Flags("-n", "--most")] = Field(default=20, ge=0, description="How many marks the table lists.")
 
@@ -249,7 +250,7 @@ class MarksRequest(Request):
 )
 @contextmanager
 def list_marks(request: MarksRequest, environment: Environment) -> Iterator[Result]:
-    """List marks: what is going to be deleted, since when, by which policy, when it is due, and what became of it."""
+    """List marks with policy, due date and outcome."""
     statuses = [status.value for status in request.status]
     if request.due and statuses not in ([], ["MARKED"]):
         raise BadInput(Problem("Only MARKED marks are due: give --due without another --status"))

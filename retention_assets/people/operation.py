@@ -59,8 +59,8 @@ class Kind(Enum):
 
 
 _BEGINNINGS = {
-    Kind.LOOK: "Looks, and changes nothing.",
-    Kind.ACT: "Changes the record, and deletes nothing.",
+    Kind.LOOK: "Changes nothing.",
+    Kind.ACT: "Changes the record; deletes nothing.",
     Kind.DELETE: "DELETES DATA.",
 }
 
@@ -128,7 +128,7 @@ DatasetName = Annotated[
     str,
     AfterValidator(_stripped("a dataset, as store/name")),
     Flags(required=True),
-    Field(description="A dataset, as store/name, such as lake/raw.events. A wrong name is answered with those that are near."),
+    Field(description="A dataset, as store/name, such as lake/raw.events. A wrong name is answered with similar ones."),
 ]
 DatasetGlobs = Annotated[
     tuple[str, ...],
@@ -138,7 +138,7 @@ DatasetGlobs = Annotated[
 AsOf = Annotated[
     Instant | None,
     Flags("-t", "--as-of"),
-    Field(description="Judge as of this instant, such as 2026-03-01, 7d (7 days ago) or 'in 7d'; the present when left out."),
+    Field(description="Judge as of this instant, such as 2026-03-01, 7d (7 days ago) or 'in 7d'; now by default."),
 ]
 LogFile = Annotated[
     Path | None,
@@ -152,9 +152,9 @@ PolicyFiles = Annotated[
     Only.COMMAND,
     Field(description="Use this policy file or folder instead of those of the settings; may be repeated."),
 ]
-Strict = Annotated[bool, Only.COMMAND, Field(description="Exit with 1 instead of 4 where datasets were refused.")]
+Strict = Annotated[bool, Only.COMMAND, Field(description="Exit with 1 instead of 4 if datasets were refused.")]
 AcceptLarge = Annotated[
-    bool, Only.COMMAND, Field(description="Sweep also where far more would go than on any day of the last 30 (brake).")
+    bool, Only.COMMAND, Field(description="Sweep even if far more would go than on any of the last 30 days (the brake).")
 ]
 
 
@@ -188,7 +188,7 @@ class RecordedRequest(Request):
 class ReasonedRequest(RecordedRequest):
     """Request that needs a reason, because it changes what is kept or deleted."""
 
-    reason: Annotated[str, AfterValidator(_recorded), Flags("-r", "--reason")] = Field(description="Why: the record keeps it.")
+    reason: Annotated[str, AfterValidator(_recorded), Flags("-r", "--reason")] = Field(description="Reason for the record.")
 
 
 @dataclass(frozen=True)

@@ -76,7 +76,7 @@ _MOST = 20
 
 
 class PlanRequest(Request):
-    """Instant and datasets of a run that is planned."""
+    """Instant and datasets of a planned run."""
 
     datasets: DatasetGlobs = ("*",)
     as_of: AsOf = None
@@ -114,7 +114,7 @@ class RetentionPlan:
     def headline(self) -> str:
         at = minute_in_utc(self.as_of)
         if not self.to_do:
-            return f"As of {at} a run has nothing to do: nothing new is to be marked, and nothing is due. Nothing was changed."
+            return f"As of {at} a run has nothing to mark and nothing to delete. Nothing was changed."
         return f"As of {at} a run would mark {_cell(self.total('newly_marked'), 'none')}; {self.deletes}. Nothing was changed."
 
     @property
@@ -131,7 +131,7 @@ class RetentionPlan:
             return tuple(self.cascades.values())
         words = f"Deleting saves {money_of(costs.saved_monthly, currency)} a month"
         words += f", its requests cost {money_of(costs.requests, currency)}" if costs.requests else ""
-        early = f" {money_of(costs.ended_early, currency)} are billed on, as it is deleted early." if costs.ended_early else ""
+        early = f" {money_of(costs.ended_early, currency)} are still billed: deleted early." if costs.ended_early else ""
         return (*self.cascades.values(), f"{words}.{early}")
 
     def tables(self, detail: bool) -> Iterator[Table]:
@@ -144,12 +144,12 @@ class RetentionPlan:
             yield table(f"Due later, by day{_more(rows)}", columns, rows[:_MOST])
         if self.policies:
             rules = [(policy.name, policy.description, sentence(policy)) for policy in self.policies]
-            yield table("Why", ("policy", "what it is for", "the rule in force"), rules, prose=True)
+            yield table("Why", ("policy", "purpose", "the rule in force"), rules, prose=True)
         lists = (
             _table_of("To be marked", self.newly_marked, "due_at", Minute("due")),
             self.deleted_table(),
             _table_of("To be spared", self.spared, "why", Column("why")),
-            _table_of("Marked before, and not due yet", self.waiting, "due_at", Minute("due")),
+            _table_of("Marked before, not due yet", self.waiting, "due_at", Minute("due")),
         )
         yield from (part for part in lists if detail and part.row_count)
 
@@ -162,11 +162,11 @@ class RetentionPlan:
                 (row["dataset"], row["transaction_count"], f"{row['transaction_min']}: {row['why']}")
                 for row in counts.sort_by([("dataset", "ascending"), ("why", "ascending")]).to_pylist()
             ]
-            title = f"Spared, because somebody needs them: {len(self.spared):,}{_more(rows)}"
-            yield table(title, ("dataset", Count("marks"), "one of them, and why"), rows[:_MOST])
+            title = f"Spared, because they are still needed: {len(self.spared):,}{_more(rows)}"
+            yield table(title, ("dataset", Count("marks"), "example and reason"), rows[:_MOST])
         deleted = self.deleted.select(["dataset", "transaction", "in_latest_view", "refs"]).to_pylist()
         if latest := Counter(row["dataset"] for row in deleted if row["in_latest_view"]):
-            title = f"Current data that goes: in a latest view{_more(latest)}"
+            title = f"Current data to be deleted, from a latest view{_more(latest)}"
             yield table(title, ("dataset", Count("transactions")), sorted(latest.items())[:_MOST])
         if dropped := [(row["dataset"], ref, row["transaction"]) for row in deleted for ref in row["refs"]]:
             title = f"Branches and tags that are dropped{_more(dropped)}"
@@ -348,8 +348,8 @@ def make_plan(request: PlanRequest, environment: Environment) -> RetentionPlan:
             notes=(
                 *(() if source else (environment.no_ledger,)),
                 *(
-                    f"{one.dataset}: {one.check} failed in {one.raised_by}: {one.sentence}. Unless the run's own check finds it"
-                    " mended, nothing of it is swept."
+                    f"{one.dataset}: {one.check} failed in {one.raised_by}: {one.sentence}. A run sweeps nothing of it "
+                    "until this check passes."
                     for one in objections
                 ),
                 *(f"Without your consent {fault}" for fault in sorted(set(large.values())) if request.accept_large),
@@ -371,10 +371,10 @@ def make_plan(request: PlanRequest, environment: Environment) -> RetentionPlan:
 def show_plan(request: PlanRequest, environment: Environment) -> Result:
     """Show what a run would do now: mark, delete, spare, and what falls due on which day. Changes nothing.
 
-    The command exits with 0 where there is nothing to do, and with 3 where there is something.
+    It exits with 3 when there is something to do, else with 0.
 
-    It reads the stores, judges, and sweeps a copy of the ledger over stores that write down what they would delete. Dagster is
-    not started, and Spark only for the scan of a large store of objects, or where it is a cluster.
+    It runs the cycle on a copy of the ledger, over stores that record deletions instead of doing them. Dagster is not started.
+    Spark is started only to scan a large store of objects, or on a cluster.
     """
     plan = make_plan(request, environment)
     result = Result(

@@ -72,7 +72,7 @@ def rules_of(policies: Policies, log: Log, settings: Settings) -> tuple[RulesInF
         return rules, ()
     note = (
         f"DataHub entries were applied to {len(rules.guessed)} datasets by their names ({', '.join(rules.guessed[:3])} …): "
-        "their stores are not in the settings, where `kind: aspects` would say so."
+        "their stores are not in the settings, where `kind: aspects` would settle that."
     )
     return rules, (note,)
 
@@ -84,7 +84,7 @@ def _read_all(path: Path | None, environment: Environment) -> tuple[Log, tuple[s
 
         return read_log(path), ()
     if not environment.settings.stores:
-        what = "no log was named, and the settings have no log of a store"
+        what = "no log was named, and no store of the settings has one"
         raise BadInput(Problem(what, remedy="Name one with --log FILE."))
     lines, away = [LINES.empty_table()], list[str]()
     for settings in environment.settings.stores:
@@ -105,7 +105,7 @@ class ValidateRequest(Request):
     """Policy files to check."""
 
     paths: Annotated[tuple[Path, ...], Flags()] = Field(
-        default=(), description="Files or folders; the policies of the settings, and the warnings of stores, when left out."
+        default=(), description="Files or folders; by default the policies of the settings, with the warnings of each store."
     )
 
     @property
@@ -117,7 +117,7 @@ class ValidateRequest(Request):
 def validate_policies(request: ValidateRequest, environment: Environment) -> Result:
     """Check policy files and print each policy as a sentence.
 
-    PATHS are files or folders; without them, the policies of the settings, and what each store warns of.
+    PATHS are files or folders; without them, the policies of the settings and the warnings of each store.
     """
     settings, from_settings = environment.settings, not request.paths
     try:
@@ -133,7 +133,7 @@ def validate_policies(request: ValidateRequest, environment: Environment) -> Res
     rules += [(entry.name, datahub.sentence(entry)) for entry in policies.entries]
     holds = [(hold.name or "", hold_sentence(hold)) for hold in policies.holds]
     visibility = [(rule.name, visibility_sentence(rule)) for rule in policies.visibility]
-    none = [] if rules else ["No policy is in force: nothing will be marked and nothing deleted."]
+    none = [] if rules else ["No policy is in force: nothing is marked or deleted."]
     named = {"policies": rules, "holds": holds, "visibility": visibility}
     return Result(
         sentences=[
@@ -169,8 +169,8 @@ def _heads_warning(settings: Settings) -> list[tuple[str, str]]:
     if not settings.stores or any(store.data_root for store in settings.stores):
         return []
     text = (
-        "No store has its data below a folder, so the end of the record is noted in the warehouse alone: a backup of"
-        " ledger and warehouse together can't be told from the present. Keep them apart."
+        "No store has its data below a folder, so only the warehouse notes the end of the record. An old backup of ledger "
+        "and warehouse together would not be noticed. Keep their backups apart."
     )
     return [("ledger", text)]
 
@@ -183,13 +183,13 @@ def _idle_rules(policies: Policies, environment: Environment) -> list[str]:
         with environment.ledger_if_any() as ledger:
             return idle_rules(policies, ledger)
     except Refused as fault:
-        return [f"Nobody can say which rules are about nothing: {fault}"]
+        return [f"Rules that match nothing can't be found: {fault}"]
 
 
 def _without_branches(policies: Policies, settings: Settings) -> list[tuple[str, str]]:
     unknown = [store for store, branches in settings.branches.items() if branches is None]
     return [
-        (store, f"policy {policy.name} selects nothing in a dataset without branches: {', '.join(lines)} asks for them.")
+        (store, f"policy {policy.name} selects nothing in a dataset without branches, because of {', '.join(lines)}.")
         for policy in policies.policies
         if (lines := policy.lines_about_branches)
         and (policy.branches.reach != "live" or set(policy.select.types or ()) & set(INDEPENDENT))
@@ -232,20 +232,20 @@ def _written(entry: Stored, next_: str, **more: int) -> Result:
 
 @operation(Kind.ACT, "retention policies overwrite raw-30-days -r 'as agreed with legal'")
 def policy_overwrite(request: EntryRequest, environment: Environment) -> Result:
-    """Take what the files say of an entry into the policy book, as a person's decision; this ends a drift."""
+    """Take an entry from the files into the policy book as your decision. This ends a drift."""
     items = {item.name: item for item in items_of(read_policies(environment.settings))}
     if request.name not in items:
         raise _unknown_entry(request.name, "the policy files", list(items))
     with environment.ledger() as ledger:
         written = ledger.policy_book.write(items[request.name], request.actor, request.reason)
-    return _written(written, "no mark was touched. The next evaluation judges by it.")
+    return _written(written, "no mark was touched. The next evaluation applies it.")
 
 
 @operation(Kind.ACT, "retention policies revoke raw-30-days -r 'replaced by raw-60-days'")
 def policy_revoke(request: EntryRequest, environment: Environment) -> Result:
-    """Put an entry of the policy book out of force.
+    """Revoke an entry of the policy book.
 
-    The next sweep spares what it marked and no other policy in force selects.
+    The next sweep spares its marks, unless another policy in force selects them.
     """
     with environment.existing_ledger() as ledger:
         written = ledger.policy_book.revoke(request.name, request.actor, request.reason)
@@ -265,7 +265,7 @@ def _unknown_entry(name: str, where: str, known: Sequence[str]) -> BadInput:
 
 @operation(Kind.LOOK, "retention policies", "retention policies show raw-30-days")
 def show_book(request: Request, environment: Environment) -> Result:
-    """Show the policy book: each entry, who wrote it, how it differs from the files, and the marks that changes orphaned."""
+    """Show the policy book: each entry with its writer, its difference from the files, and orphaned marks."""
     settings = environment.settings
     files = read_policies(settings) if any(path.exists() for path in settings.policies) else None
     with environment.ledger_if_any() as ledger:
@@ -300,7 +300,7 @@ def _book_rows(
 
 
 class VersionsRequest(Request):
-    """Entry of which every version is shown."""
+    """Entry whose versions are shown."""
 
     name: Annotated[Text, Flags()] = Field(description="The name of the policy, such as raw-30-days.")
 
@@ -323,14 +323,14 @@ def show_versions(request: VersionsRequest, environment: Environment) -> Result:
 class LoadRequest(RecordedRequest):
     """Load of the policy files."""
 
-    overwrite_user_policies: bool = Field(default=False, description="Let the files replace also what people wrote.")
+    overwrite_user_policies: bool = Field(default=False, description="Let the files replace entries that people wrote.")
 
 
 @operation(Kind.ACT, "retention policies load")
 def load_policy_files(request: LoadRequest, environment: Environment) -> Result:
-    """Load the policy files of the settings into the book, and show what was done with each entry.
+    """Load the policy files of the settings into the book, and show what happened to each entry.
 
-    An entry that a person wrote stays in force where the files differ from it: that is drift, and a warning names it.
+    An entry that a person wrote stays in force even if the files differ. A warning names this drift.
     """
     settings = environment.settings
     if request.overwrite_user_policies:
@@ -340,7 +340,7 @@ def load_policy_files(request: LoadRequest, environment: Environment) -> Result:
     return Result(
         tables=lambda: [load_table(decisions)],
         notes=[decision.warning for decision in decisions if decision.warning],
-        next="`retention run --mark-only` judges by them.",
+        next="`retention run --mark-only` applies them.",
         data=[
             {
                 "name": decision.name,
@@ -367,13 +367,13 @@ policies = group(
 
 
 class PreviewRequest(Request):
-    """Log and policies by which to judge it."""
+    """Log, and policies to judge it by."""
 
     log: LogFile = None
     policies: PolicyFiles = ()
     as_of: AsOf = None
     most: Annotated[int, Flags("-n", "--most"), Only.COMMAND] = Field(
-        default=20, ge=0, description="How many marks, and how many of those that are kept, are listed."
+        default=20, ge=0, description="List at most this many marks, and as many kept transactions."
     )
     strict: Strict = False
 
@@ -406,7 +406,7 @@ def make_preview(request: PreviewRequest, environment: Environment) -> Result:
 
 def _refusals(log: Log) -> tuple[str, ...]:
     refused = len(log.datasets) - log.datasets["fault"].null_count
-    words = f"{refused} of {len(log.datasets)} datasets were refused: their logs are not sound."
+    words = f"{refused} of {len(log.datasets)} datasets were refused, because their logs are not sound."
     return (words,) if refused else ()
 
 
@@ -420,11 +420,11 @@ def _exactly_two(paths: tuple[Path, ...]) -> tuple[Path, ...]:
 
 
 class CompareRequest(Request):
-    """Log, and two sets of policies by which to judge it."""
+    """Log, and two sets of policies to judge it by."""
 
     log: LogFile = None
     policies: Annotated[PolicyFiles, AfterValidator(_exactly_two)] = Field(
-        description="Give it twice: first the policies in force, then those to compare them with."
+        description="Give it twice: the present policies first, then the new ones."
     )
     as_of: AsOf = None
     transactions: Annotated[bool, Only.COMMAND] = Field(

@@ -51,17 +51,17 @@ class Status(Enum):
 
 
 class RealmRequest(ReasonedRequest):
-    """Change of a realm. Purging has to be confirmed; and where no store knows the realm, it is done `anyway` or not at all."""
+    """Change of a realm. A purge needs `yes`, and `anyway` if no store knows the realm."""
 
     name: Annotated[Text, Flags()] = Field(description="A realm, such as acme, or a catalog in it, such as acme/sales.")
     status: Annotated[Status, Flags("-s", "--status")] = Field(
-        description="ACTIVE and INACTIVE are retained; of PURGING everything is marked."
+        description="ACTIVE and INACTIVE realms are retained; PURGING marks everything in the realm."
     )
     grace: Span | None = Field(
-        default=None, description="The grace of the marks that purging makes, such as 7d; realms.min_grace unless set."
+        default=None, description="The grace of the marks of a purge, such as 7d; by default realms.min_grace."
     )
     yes: Annotated[bool, Flags("-y", "--yes")] = Field(
-        default=False, description="Confirm that purging marks everything of the realm."
+        default=False, description="Confirm that the purge marks everything in the realm."
     )
     anyway: bool = Field(default=False, description="Purge also a realm that no store knows.")
 
@@ -113,8 +113,8 @@ def _purge_warning(name: str, grace: Duration | None, environment: Environment) 
     grace = environment.settings.realms.grace_of(grace)
     due = f"{grace.words()} later" if grace else "at once"
     return (
-        f"Purging {name}: the next evaluation marks everything of it, whatever the policies say; holds still stop it. The marks"
-        f" are due {due}."
+        f"Purging {name}: the next evaluation marks everything in it, whatever the policies say. Only holds stop it. The "
+        f"marks are due {due}."
     )
 
 
@@ -122,7 +122,7 @@ def _check_grace(grace: Duration | None, environment: Environment) -> None:
     least = environment.settings.realms
     if grace is not None and least.grace_of(grace) != grace:
         words, expected = "is shorter than realms.min_grace in the settings", f"at least {least.min_grace}"
-        remedy = "Whoever keeps the settings may lower realms.min_grace; 0s needs `confirm: no-grace` beside it."
+        remedy = "Give a longer grace, or lower realms.min_grace in the settings (0s needs `confirm: no-grace`)."
         raise BadInput(Problem(words, key="grace", value=str(grace), expected=expected, remedy=remedy))
 
 
@@ -135,8 +135,8 @@ def _refuse_unknown(name: str, environment: Environment) -> None:
     raise Refused(
         f"Nothing was changed. No store knows a realm {name}."
         + (f" {guess}" if guess else "")
-        + "".join(f" {store} could not be asked: {fault}." for store, fault in away.items())
-        + " If it is meant all the same, say --anyway, or set `anyway: true` in a launchpad."
+        + "".join(f" {store} could not be read: {fault.rstrip('.')}." for store, fault in away.items())
+        + " To purge it all the same, add --anyway, or set `anyway: true` in the launchpad."
     )
 
 
@@ -158,10 +158,10 @@ def _known_realms(environment: Environment) -> tuple[frozenset[str], Mapping[str
 
 @operation(Kind.ACT, "retention realm", "retention realm acme --status INACTIVE -r 'the contract has ended'")
 def change_realm(request: RealmRequest, environment: Environment) -> Result:
-    """Change a realm. ACTIVE and INACTIVE realms are retained. PURGING marks everything of a realm, whatever the policies say.
+    """Change a realm. ACTIVE and INACTIVE realms are retained. PURGING marks everything in a realm, whatever the policies say.
 
-    Holds still stop it. A realm is PURGED once a later run over everything finds nothing of it; what appears in it then is
-    kept, until it is ACTIVE again. Names are paths: PURGING acme purges acme/sales as well, and not acme-eu.
+    Only holds stop a purge. A later run that finds nothing left makes the realm PURGED. New data in a PURGED realm is kept.
+    Names are paths: PURGING acme also purges acme/sales, but not acme-eu.
     """
     refuse_realm_name(request.name)
     _check_grace(request.grace, environment)
@@ -170,7 +170,7 @@ def change_realm(request: RealmRequest, environment: Environment) -> Result:
         _refuse_unknown(request.name, environment)
     if purges and not request.yes:
         warning = _purge_warning(request.name, request.grace, environment)
-        raise Refused(f"Nothing was changed. {warning} If that is meant, say --yes, or set `yes: true` in a launchpad.")
+        raise Refused(f"Nothing was changed. {warning} To confirm, add --yes, or set `yes: true` in the launchpad.")
     with environment.ledger() as ledger:
         grace = request.grace
         if purges:
@@ -182,7 +182,7 @@ def change_realm(request: RealmRequest, environment: Environment) -> Result:
         headline=f"{realm.name} is {realm.status}; marks that purging makes have a grace of {realm.grace.words()}.",
         notes=(f"{above.name} is {above.status}, and {realm.name} with it, whatever its own status.",) if above else (),
         next=(
-            f"the next `retention run` marks everything of it; `retention realm {quote(realm.name)} -s ACTIVE -r …` stops that."
+            f"the next `retention run` marks everything in it; `retention realm {quote(realm.name)} -s ACTIVE -r …` stops that."
             if purges
             else "it is retained: the policies decide."
         ),
@@ -191,7 +191,7 @@ def change_realm(request: RealmRequest, environment: Environment) -> Result:
 
 
 class RealmsRequest(Request):
-    """Realm to show; all that were ever changed without a name."""
+    """Realm to show; without a name, all that were ever changed."""
 
     name: str | None = None
 
@@ -221,12 +221,12 @@ def realm_command(format_: str, actor: str, **given: Any) -> ExitCode:
     yes, anyway = given["yes"], given["anyway"]
     if status is None:
         if grace is not None or reason is not None or yes or anyway:
-            raise click.UsageError("--grace, --reason, --yes and --anyway change a realm: they go with --status.")
+            raise click.UsageError("--grace, --reason, --yes and --anyway change a realm: add --status.")
         return ask_and_show(show_realms, format_, name=name)
     if name is None or reason is None:
         raise click.UsageError("To change a realm, name it and say why: retention realm NAME --status STATUS --reason TEXT.")
     if (yes or anyway) and status != PURGING:
-        raise click.UsageError("--yes and --anyway confirm that a realm is purged: they go with --status PURGING.")
+        raise click.UsageError("--yes and --anyway confirm a purge: add --status PURGING.")
     if status == PURGING and (yes or sys.stdin.isatty()):
         request, environment = RealmRequest(actor=actor, **given_fields(given)), find_environment()
         refuse_realm_name(name)

@@ -97,7 +97,7 @@ class Rehearsal:
         if self.rulebook.unaccepted:
             return f"Nothing would be swept. {self.rulebook.unaccepted}"
         if self.is_unscanned and not self.names:
-            return "Nothing would be swept: no dataset can be read, and the run ends there."
+            return "Nothing would be swept: no dataset can be read."
         if self.source is None:
             return None
         try:
@@ -106,7 +106,7 @@ class Rehearsal:
             return f"Nothing would be swept. {fault}"
         for check, violation in ledger_faults(self.source, datasets, at):
             failure = f"{check} fails. {violation.words.removesuffix('.')}"
-            return f"Nothing would be swept: {failure}. `retention audit verify` names everything that was changed."
+            return f"Nothing would be swept: {failure}. `retention audit verify` names every change."
         return None
 
     def braked(self, due: Sequence[PendingSweep]) -> dict[str, str]:

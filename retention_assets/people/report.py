@@ -30,22 +30,20 @@ _SHOWN = 5
 
 
 class ReportRequest(Request):
-    """Day, or first and last day, of a report; and a page for it."""
+    """Day, or first and last day, of a report, and the file of its page."""
 
     day: Annotated[Day | None, Flags(metavar="[DATE]")] = Field(default=None, description="One day.")
     first: Annotated[Day | None, Flags("--from", metavar="DATE")] = Field(
-        default=None, description="Add up the days from this one on."
+        default=None, description="The first day of a period."
     )
-    last: Annotated[Day | None, Flags("--to", metavar="DATE")] = Field(
-        default=None, description="Add up the days up to this one."
-    )
+    last: Annotated[Day | None, Flags("--to", metavar="DATE")] = Field(default=None, description="The last day of a period.")
     datasets: DatasetGlobs = ("*",)
     html: Annotated[Path | None, Flags("--html", metavar="FILE")] = Field(
-        default=None, description="Write the report also as a page to this file."
+        default=None, description="Also write the report as a page to this file."
     )
     most: Annotated[int, Flags("-n", "--most")] = Field(default=20, ge=0, description="How many datasets the table lists.")
     forecast: Annotated[int | None, Flags("--forecast", metavar="DAYS")] = Field(
-        default=None, ge=1, le=1_000, description="With --html, show on the page also what is to come in so many days."
+        default=None, ge=1, le=1_000, description="With --html, add a forecast of this many days to the page."
     )
 
     @property
@@ -57,13 +55,13 @@ class ReportRequest(Request):
     Kind.LOOK, "retention report", "retention report --from 2026-03-01 --to 2026-03-31 --html march.html", progress="reporting"
 )
 def make_report(request: ReportRequest, environment: Environment) -> Result:
-    """Show what was due for deletion on DATE and what became of it. Without DATE, show the newest day that has a report.
+    """Show what was due for deletion on DATE and what became of it. By default DATE is the newest day with a report.
 
-    Due on a day is what was due when it began. What became due later belongs to the next day.
+    A day's report covers the marks that were due when the day began. Later ones count on the next day.
     """
     day, first, last = request.day, request.first, request.last
     if day and (first or last):
-        raise BadInput(Problem("DATE is one day, --from and --to are several", remedy="Give one or the other."))
+        raise BadInput(Problem("DATE stands beside --from or --to", remedy="Give one or the other."))
     if first and last and last < first:
         raise BadInput(Problem(f"--to {last} is before --from {first}"))
     if request.forecast and not request.html:
@@ -133,7 +131,7 @@ def _report(ledger: Ledger, days: Sequence[date], prices: Prices, request: Repor
     else:
         report = day_report(ledger, request.day or days[0], request.datasets, prices)
     if not report.lines and (not request.is_about_all or not report.looks):
-        raise Refused(f"No dataset in the report of {report.when} fits {', '.join(request.datasets)}.")
+        raise Refused(f"No dataset in the report of {report.when} matches {', '.join(request.datasets)}.")
     if not request.is_about_all or (report.last or report.execution_date) < days[0]:
         # a realm's remainder is known of the present, and of all datasets together
         return report

@@ -69,9 +69,9 @@ class RunRequest(RecordedRequest):
     datasets: DatasetGlobs = ("*",)
     as_of: AsOf = None
     mark_only: bool = Field(default=False, description="Read, judge and mark, but sweep nothing.")
-    dry_run: bool = Field(default=False, description="Show what a run would do, as `retention plan` does; change nothing.")
+    dry_run: bool = Field(default=False, description="Show what a run would do, like `retention plan`; change nothing.")
     yes: Annotated[bool, Flags("-y", "--yes")] = Field(
-        default=False, description="Do not ask before deleting. Only a terminal is ever asked."
+        default=False, description="Do not ask before deleting. It asks only on a terminal."
     )
     accept_large: AcceptLarge = False
     strict: Strict = False
@@ -85,12 +85,11 @@ class RunRequest(RecordedRequest):
 def run(format_: str, **given: Any) -> ExitCode:
     """Read the stores, judge, mark what may go, sweep what is due, and report.
 
-    On a terminal it shows what it would delete now and asks, before it does anything. After a yes it deletes at most what it
-    has shown.
+    On a terminal it shows what it would delete and asks first. After a yes it deletes at most that.
     """
     request = RunRequest(**given_fields(given))
     if request.mark_only and request.dry_run:
-        raise click.UsageError("--mark-only marks and --dry-run changes nothing: give one of them.")
+        raise click.UsageError("--mark-only and --dry-run exclude each other: give one of them.")
     planned = {name: given[name] for name in ("datasets", "as_of")}
     if request.dry_run:
         return ask_and_show(show_plan, format_, **planned, accept_large=request.accept_large, strict=request.strict)
@@ -136,7 +135,7 @@ def run(format_: str, **given: Any) -> ExitCode:
 
 def _result(ran: "JobResult", waiting: Waiting) -> Result:
     left = ran.number("swept_transactions", "left")
-    words = f"{left:,} files of what was swept stay where they are: `retention history` says of each transaction why."
+    words = f"{left:,} files of swept transactions were not deleted: `retention history` names the reasons."
     names = {"dagster/row_count": "rows"}
     return Result(
         headline=_headline(ran, waiting),

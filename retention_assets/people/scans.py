@@ -49,13 +49,13 @@ class AcceptScanRequest(ReasonedRequest):
 
 
 class ScansRequest(Request):
-    """Store of which to list scans; all stores without one."""
+    """Store whose scans are listed; by default all stores."""
 
     store: str | None = None
 
 
 class ExportRequest(Request):
-    """Retained objects of a scan with their witnesses, or everything with its class; by default of the newest still listed."""
+    """Retained objects of a scan with their witnesses, or all objects with their classes; by default of the newest listing."""
 
     store: str
     to: Text
@@ -71,7 +71,7 @@ def _scan_dict(scan: ScanRecord, result: str | None = None) -> dict[str, Any]:
 @operation(Kind.LOOK)
 @contextmanager
 def list_scans(request: ScansRequest, environment: Environment) -> Iterator[Result]:
-    """List the newest scans of a store or of all, as many of each as its settings keep, the newest first."""
+    """List the scans of a store or of all stores, the newest first."""
     stores = _scanned_stores(environment) if request.store is None else [_store(environment, request.store)]
     with environment.ledger_if_any() as ledger:
         scans = [scan for store in stores if ledger for scan in ledger.scans.newest(store.name, store.scans_kept)]
@@ -98,9 +98,10 @@ def _waiting(scans: Sequence[ScanRecord]) -> list[ScanRecord]:
 
 @operation(Kind.ACT)
 def scan_accept(request: AcceptScanRequest, environment: Environment) -> Result:
-    """Let a braked scan mark, though its numbers look odd: the next run judges it. Only the newest scan of a store can be.
+    """Let a braked scan mark although its numbers look wrong: the next run judges it. Only the newest scan of a store can be
+    accepted.
 
-    Refused if the scan would be judged otherwise by now.
+    It is refused if the scan is out of date.
     """
     store = _store(environment, request.store)
     with environment.existing_ledger() as ledger:
@@ -108,12 +109,12 @@ def scan_accept(request: AcceptScanRequest, environment: Environment) -> Result:
         result = ledger.scans.results([request.scan]).get(request.scan) if braked else None
         if result and (why := ScanResult.from_json(result).outdated(store.judging, ledger.realms.purging())):
             raise Refused(
-                f"Scan {request.scan} of {store.name} says nothing of the present any more: {'; '.join(why)}. Nothing was"
-                " changed; the next run scans anew."
+                f"Scan {request.scan} of {store.name} is out of date: {'; '.join(why)}. Nothing was changed; the next run "
+                "scans again."
             )
         scan = ledger.scans.accept(store.name, request.scan, request.actor, request.reason)
     return Result(
-        headline=f"Scan {scan.id} of {scan.store} is accepted, though {scan.reason}.",
+        headline=f"Scan {scan.id} of {scan.store} is accepted, although {scan.reason}.",
         next="the next `retention run` judges it, and marks what its policies select.",
         data=_scan_dict(scan),
     )
@@ -131,13 +132,13 @@ def export_scan(request: ExportRequest, environment: Environment) -> Result:
         last = ledger.scans.last_whole(settings.name)
         scan = last if request.scan is None else ledger.scans.of(settings.name, request.scan)
     if scan is None:
-        raise Refused(f"No scan of {settings.name} was ever whole. `retention run` scans it.")
+        raise Refused(f"No scan of {settings.name} was ever complete. `retention run` scans it.")
     source = Warehouse(str(environment.settings.warehouse)).scan_folder(settings.name, scan.id)
     files, folder = place_of(source)
     if files.get_file_info(folder).type is pafs.FileType.NotFound:
         raise Refused(
-            f"What scan {scan.id} of {settings.name} has listed is no longer there: the warehouse keeps that of the last whole"
-            " scan, and of a braked one that is newer. Leave the scan out to export the last."
+            f"The listing of scan {scan.id} of {settings.name} is no longer kept. The warehouse keeps only the last "
+            "complete scan and a newer braked one. Leave the scan out to export the last."
         )
     files, folder = place_of(request.to)
     if files.get_file_info(pafs.FileSelector(folder, allow_not_found=True)):
@@ -155,7 +156,7 @@ def export_scan(request: ExportRequest, environment: Environment) -> Result:
         pq.write_table(schema.empty_table(), f"{folder}/part-00000.parquet", filesystem=files)
     files_written = max(written, 1)
     counts = {"files": files_written, "objects": objects, "bytes": size, "without_witness": without_witness}
-    note = f"{without_witness:,} of them were referred to when they were scanned, and nothing refers to them any more."
+    note = f"{without_witness:,} of them had references at the scan and have none any more."
     return Result(
         headline=f"{objects:,} objects of scan {scan.id} of {settings.name}, in {files_written:,} files in {request.to}.",
         closing=lambda: [note] if without_witness else [],
@@ -238,9 +239,9 @@ def _key(realms: pa.ChunkedArray, names: pa.ChunkedArray) -> pa.Array:
 @click.argument("store", required=False)
 @click.argument("action", required=False, type=click.Choice(["accept", "export"]), metavar="[accept|export]")
 @click.argument("scan", required=False, type=click.IntRange(min=1))
-@click.option("-r", "--reason", help="Why a braked scan may mark: the record keeps it.")
+@click.option("-r", "--reason", help="Why a braked scan may mark, for the record.")
 @click.option("--realm", metavar="NAME", help="Export only this realm and what is below it.")
-@click.option("--all", "everything", is_flag=True, help="Export every object with its class, and not what is retained alone.")
+@click.option("--all", "everything", is_flag=True, help="Export every object with its class, not only retained ones.")
 @click.option("--to", metavar="FOLDER", help="Export Parquet files into this new folder.")
 @ACTOR
 @FORMAT
@@ -257,16 +258,16 @@ def scans(
 ) -> ExitCode:
     """List the scans of stores of objects, accept a braked one, or export what one has found.
 
-    Without an action the newest scans of STORE are listed, or those of all stores.
+    Without an action it lists the newest scans of STORE, or of all stores.
 
-    A scan is braked when its numbers look odd. Nothing of it is marked until `accept SCAN` lets the next run judge it; a newer
-    scan takes its place otherwise. `export` writes object, realm, kind, size and witness of what is retained. It is about the
-    last whole scan, or about SCAN as long as its listing is kept.
+    A scan whose numbers look wrong is braked: it marks nothing until you `accept` it or a newer scan replaces it. `export`
+    writes object, realm, kind, size and witness of retained objects, from the last complete scan, or from SCAN while its
+    listing is kept.
     """
     if action != "export" and (realm is not None or everything or to is not None):
-        raise click.UsageError("--realm, --all and --to say what is exported: retention scans STORE export --to FOLDER.")
+        raise click.UsageError("--realm, --all and --to go with export: retention scans STORE export --to FOLDER.")
     if action != "accept" and reason is not None:
-        raise click.UsageError("--reason says why a scan is accepted: retention scans STORE accept SCAN --reason TEXT.")
+        raise click.UsageError("--reason goes with accept: retention scans STORE accept SCAN --reason TEXT.")
     if action is None:
         return ask_and_show(list_scans, format_, store=store)
     if action == "accept":

@@ -59,19 +59,19 @@ _Branch = Annotated[str | None, Flags("-b", "--branch"), Field(description="Only
 
 
 class AdvanceRequest(RecordedRequest):
-    """Datasets whose history is to be hidden further; without a dataset those that `visibility` in the policy files names."""
+    """Datasets whose history is hidden further; by default those that `visibility` in the policy files names."""
 
     dataset: Annotated[str, Flags()] = Field(
-        default="", description="A dataset, such as lake/raw.events; all that the policy files name when left out."
+        default="", description="A dataset, such as lake/raw.events; by default all that the policy files name."
     )
     datasets: Annotated[tuple[str, ...], Flags("-d", "--dataset"), Only.COMMAND] = Field(
-        default=("*",), description="Only these of the datasets that the policy files name: a glob."
+        default=("*",), description="Only datasets of the policy files that match this glob."
     )
     retention: Span | None = Field(default=None, description="How long the history of the dataset stays readable, such as 30d.")
     log: LogFile = None
     as_of: AsOf = Field(
         default=None,
-        description="Count back from this instant, such as 2026-03-01 or 7d (7 days ago); the present when left out.",
+        description="Count back from this instant, such as 2026-03-01 or 7d (7 days ago); now by default.",
     )
 
 
@@ -79,9 +79,9 @@ class AdvanceRequest(RecordedRequest):
 def advance_visibility(request: AdvanceRequest, environment: Environment) -> Result:
     """Raise the visibility mark of a dataset: the time before which its history must not be read.
 
-    The mark is raised to as_of less the retention, but never past the newest transaction, so that a fast clock can't hide what
-    is current. It is never lowered. Without a dataset the marks of all datasets rise that `visibility` in the policy files
-    names, as each evaluation raises them.
+    The mark is raised to as_of less the retention, but never past the newest transaction, so that a fast clock can't hide
+    current data. It is never lowered. Without a dataset it raises the marks of all datasets that `visibility` in the policy
+    files names, like each evaluation.
     """
     dataset, globs, retention = request.dataset, request.datasets, request.retention
     if retention is not None and not dataset and len(globs) == 1 and is_literal(globs[0]):
@@ -89,14 +89,14 @@ def advance_visibility(request: AdvanceRequest, environment: Environment) -> Res
     if not dataset and retention is None and request.log is None:
         return _advance_by_rules(request, environment)
     if not dataset or retention is None or globs != ("*",):
-        expected = "DATASET together with --retention, or neither: then the `visibility` of the policy files counts"
+        expected = "DATASET and --retention together, or neither to use `visibility` of the policy files"
         raise BadInput(
             Problem("is missing" if retention is None else "is about one dataset", key="--retention", expected=expected)
         )
     rows = read_dataset(environment, dataset, request.log).transactions
     newest = pc.max(rows.filter(pc.equal(rows["status"].cast(pa.string()), "COMMITTED"))["closed_at"]).as_py()
     if newest is None:
-        raise Refused(f"Nothing of {dataset} was ever committed: there is no view to keep visible.")
+        raise Refused(f"{dataset} has no committed transaction, so there is no view to keep visible.")
     with environment.ledger() as ledger:
         before = ledger.visibility.of(dataset)
         raised = raise_by(retention, request.as_of or now(), newest)
@@ -136,7 +136,7 @@ def _advance_by_rules(request: AdvanceRequest, environment: Environment) -> Resu
     waiting = sum(row["waits_until"] is not None for row in rows)
     return Result(
         headline=f"The visibility marks of {sum(row['raised'] for row in rows):,} of {len(rows):,} datasets were raised.",
-        sentences=(f"{waiting:,} wait until their entry is a week old.",) if waiting else (),
+        sentences=(f"{waiting:,} wait because their entry is less than a week old.",) if waiting else (),
         tables=lambda: [advance_table(rows)],
         failures=tuple(away.values()),
         refusals=[f"{name} is refused: {why}" for name, why in refused.items()],
@@ -155,12 +155,12 @@ advance = command(advance_visibility, "advance")
 
 
 class ReadableRequest(Request):
-    """Instant of a dataset's history that somebody wants to read."""
+    """Instant of a dataset's history to read."""
 
     dataset: DatasetName
-    at: Instant | None = Field(default=None, description="The instant that somebody wants to read; the present when left out.")
+    at: Instant | None = Field(default=None, description="The instant to read; now by default.")
     branch: _Branch = None
-    lasting: Annotated[Span, Flags("--for")] = Field(default=parse_duration("10m"), description="How long reading will take.")
+    lasting: Annotated[Span, Flags("--for")] = Field(default=parse_duration("10m"), description="How long the reader needs.")
     log: LogFile = None
     as_of: AsOf = None
 
@@ -172,10 +172,10 @@ class ReadableRequest(Request):
     progress="reading {dataset}",
 )
 def show_readable(request: ReadableRequest, environment: Environment) -> Result:
-    """Say from when on the history of DATASET may be read, what was current at an instant, and whether that may be read.
+    """Say whether the state of DATASET at an instant may be read, and until when the answer holds.
 
-    For query engines and catalogs: ask before reading. What is said of an instant stays true until `until`; a policy without
-    grace gives no such promise, so ask again afterwards.
+    For query engines and catalogs: ask before reading. The answer holds until `until`. If a policy has no grace, ask again
+    after reading.
     """
     dataset, branch = request.dataset, request.branch
     readable = evaluate(
@@ -184,7 +184,7 @@ def show_readable(request: ReadableRequest, environment: Environment) -> Result:
     if branch is not None and not readable.branches:
         raise _unknown(branch, dataset, read_dataset(environment, dataset, request.log).transactions)
     rows = readable.as_dict()
-    reasons = dict.fromkeys(f"Why not: {view.why}" for view in readable.branches if view.why)
+    reasons = dict.fromkeys(f"Reason: {view.why}" for view in readable.branches if view.why)
     return Result(data=rows, tables=lambda: [*readable_tables(rows), *reasons])
 
 
@@ -209,8 +209,8 @@ class ViewRequest(Request):
 def show_views(request: ViewRequest, environment: Environment) -> Result:
     """Show what a reader of DATASET sees at the instant T: on each live branch, the view that was current then.
 
-    A view consists of the transactions that the branch holds today and that were committed by T. What was swept since is
-    flagged. Before the visibility mark only a view that is still current is shown.
+    A view has the transactions of the branch today that were committed by T. Transactions swept since are flagged. Before the
+    visibility mark only a current view is shown.
     """
     dataset, at, branch = request.dataset, request.at, request.branch
     rows = read_dataset(environment, dataset, request.log).transactions
@@ -230,7 +230,7 @@ def show_views(request: ViewRequest, environment: Environment) -> Result:
         }
         for view in views
     ]
-    unlisted = f"{gone:,} swept transactions of {dataset} are not in its log any more; a view may have held some of them."
+    unlisted = f"{gone:,} swept transactions of {dataset} are not in its log any more. Some may have been part of a view."
     return Result(
         tables=lambda: as_of_tables(dataset, at, branches),
         notes=notes,

@@ -156,26 +156,26 @@ def _judged(entry: Loaded, stored: Stored | None, overwrite: bool) -> tuple[Load
     if stored is None:
         return LoadOutcome.WRITTEN, "is new: nothing is stored under its name."
     if not stored.revoked and _is_same(entry, stored):
-        return LoadOutcome.SKIPPED, f"says what version {stored.version} in the book says."
+        return LoadOutcome.SKIPPED, f"equals version {stored.version} in the book."
     differs = f"in the files differs from {_last(stored)}"
     if stored.system:
-        return LoadOutcome.WRITTEN, f"{differs}. The system wrote last, so the files replace it."
+        return LoadOutcome.WRITTEN, f"{differs}. The system wrote it, so the files replace it."
     if entry.force_overwrite:
         return LoadOutcome.WRITTEN, f"{differs}. The entry says `{_force(entry.name)}`, so the files replace it."
     if overwrite:
         return LoadOutcome.WRITTEN, f"{differs}. The settings say `overwrite_user_policies: true`, so the files replace it."
     stays = "It stays revoked" if stored.revoked else "That version stays in force"
     return LoadOutcome.DRIFTED, (
-        f"{differs}. {stays}. To have what the files say: change the entry through the policy book or its API, or write"
-        f" `{_force(entry.name)}` into the entry, or set `overwrite_user_policies: true` in the settings."
+        f"{differs}. {stays}. To use the files instead: change the entry in the policy book, write `{_force(entry.name)}` "
+        "into the entry, or set `overwrite_user_policies: true` in the settings."
     )
 
 
 def _absent(stored: Stored) -> BookDecision:
     if stored.system:
-        reason = f"is in none of the files any more, so it is revoked. Before, {_last(stored)}, was in force."
+        reason = f"is in no file any more, so it is revoked. In force until now: {_last(stored)}."
     else:
-        reason = f"is in none of the files. What stays in force, until it is revoked, is {_last(stored)}."
+        reason = f"is in no file. Until it is revoked, this stays in force: {_last(stored)}."
     return BookDecision(stored.name, LoadOutcome.ABSENT, f"{_display_name(stored.name)} {reason}", None, stored)
 
 
@@ -260,7 +260,7 @@ def decide_outside(
         decisions.append(OutsideDecision(decision, f"{source} {entry.written_by}"))
     present = {entry.loaded.name for entry in entries}
     gone = [old for old in stored.values() if old.name not in present and not old.revoked and _is_from(old, source)]
-    reason = "is in DataHub no more, so it is in force no more."
+    reason = "is no longer in DataHub, so it is no longer in force."
     return decisions + [
         OutsideDecision(BookDecision(old.name, LoadOutcome.ABSENT, f"{_display_name(old.name)} {reason}", None, old), source)
         for old in gone
@@ -276,13 +276,13 @@ def _judged_outside(
 ) -> tuple[LoadOutcome, str]:
     origin = f"was written in DataHub by {entry.written_by} at {text_of(entry.written_at)}"
     if stored is not None and not stored.revoked and stored.content == entry.loaded.content:
-        return LoadOutcome.SKIPPED, f"says what version {stored.version} in the book says."
+        return LoadOutcome.SKIPPED, f"equals version {stored.version} in the book."
     if entry.loaded.name in forced:
-        return LoadOutcome.DRIFTED, f"{origin}, and the policy files force another one: theirs is in force."
+        return LoadOutcome.DRIFTED, f"{origin}, but the policy files force another one, which is in force."
     if stored is None or stored.system or _is_from(stored, source) or stored.written_at < entry.written_at:
         return LoadOutcome.WRITTEN, f"{origin}."
     act = "revoked it" if stored.revoked else f"wrote version {stored.version}, which stays in force"
     return LoadOutcome.DRIFTED, (
-        f"{origin}. In the book {stored.written_by} later {act}. To have what DataHub says: write it there anew, or revoke"
-        " the book's version."
+        f"{origin}. In the book {stored.written_by} later {act}. To use DataHub's policy: write it there again, or revoke "
+        "the version of the book."
     )

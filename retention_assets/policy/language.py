@@ -156,7 +156,7 @@ def _check_top(document: Document) -> None:
                 file=document.file,
                 line=document.line(()),
                 expected=f"the keys {', '.join(keys)}",
-                remedy="For no policies at all write `policies: []`.",
+                remedy="For no policies write `policies: []`.",
             )
         )
 
@@ -184,7 +184,7 @@ def _repeated_names(parts: Sequence[_Part], what: str) -> Iterator[Problem]:
             continue
         if (other := first.setdefault(name, part)) is not part:
             yield Problem(
-                f"is the name of another {what} as well", file=part.document.file, line=part.line, policy=name, key="name",
+                f"is also the name of another {what}", file=part.document.file, line=part.line, policy=name, key="name",
                 expected="a name of its own", remedy=f"The other one is at {other.document.file}:{other.line}.",
             )  # fmt: skip
 
@@ -206,7 +206,7 @@ def _same_datasets(visibility: Sequence[tuple[_Part, VisibilityRule]]) -> Iterat
         if (other := first.setdefault(rule.name, part)) is not part:
             line = other.document.line(("visibility", other.index))
             yield Problem(
-                "is about the same datasets as another entry of visibility", file=part.document.file,
+                "matches the same datasets as another entry of visibility", file=part.document.file,
                 line=part.document.line(("visibility", part.index)), policy=part.label, key="datasets",
                 expected="one retention for the same datasets", remedy=f"The other one is at {other.document.file}:{line}.",
             )  # fmt: skip
@@ -217,9 +217,9 @@ def _without_grace(policies: Sequence[tuple[_Part, Policy]], stores: Collection[
         for store in () if policy.grace else sorted(stores):
             if may_be_about(policy.datasets, store):
                 yield Problem(
-                    f"has no grace, and may be about store {store}, whose writers use existing objects again (`rewrites`)",
+                    f"has no grace, but may match store {store}, whose writers reuse existing objects (`rewrites`)",
                     file=part.document.file, line=part.line, policy=part.label, key="grace", expected="a grace longer than 0s",
-                    remedy=f"Give it a grace in which a writer can refer to what he found, or exclude {store}/*.",
+                    remedy=f"Give it a grace in which writers can refer to objects that they reuse, or exclude {store}/*.",
                 )  # fmt: skip
 
 
@@ -231,7 +231,7 @@ def _without_branches(policies: Sequence[tuple[_Part, Policy]], branches: Mappin
                 f"asks for views or branches, and the datasets of {' and '.join(stores)} have none: it would select nothing",
                 file=part.document.file, line=part.line, policy=part.label, key=key,
                 expected="lines that apply without branches, such as older_than and beyond.transactions",
-                remedy="Take it out, or name datasets that have branches.",
+                remedy="Remove it, or name datasets with branches.",
             )  # fmt: skip
 
 

@@ -146,19 +146,17 @@ class Value(BaseModel):
 class Datasets(Value):
     """Datasets that a policy or a hold is about. Nothing is chosen unless an include says so."""
 
-    include: Annotated[Some[DatasetGlob], Field(description="Globs over store/name; any one matches.")]
-    exclude: Annotated[Several[DatasetGlob], Field(description="Globs that take datasets out again.")] = ()
-    with_: Annotated[
-        Attributes, Field(alias="with", description="Dataset attributes that must all be present with these values.")
-    ] = {}
+    include: Annotated[Some[DatasetGlob], Field(description="Globs over store/name. One match is enough.")]
+    exclude: Annotated[Several[DatasetGlob], Field(description="Globs of datasets that are left out.")] = ()
+    with_: Annotated[Attributes, Field(alias="with", description="Attributes that a dataset must have with these values.")] = {}
 
 
 class OlderThan(Value):
     """Old enough: a time of the transaction lies strictly before `as_of - age`."""
 
     age: Age
-    of: Annotated[Clock, Field(description="Which time of the transaction is compared.")] = "closed"
-    align: Annotated[Literal["day"] | None, Field(description="Cut the bound to 00:00 UTC.")] = None
+    of: Annotated[Clock, Field(description="The time of the transaction that is compared.")] = "closed"
+    align: Annotated[Literal["day"] | None, Field(description="Round the bound down to 00:00 UTC.")] = None
 
 
 class Beyond(Value):
@@ -217,10 +215,10 @@ class Window(Value):
 class Branches(Value):
     """Branches that branch-dependent selectors look at, and where a transaction may lie."""
 
-    include: Annotated[Some[Glob], Field(description="Globs over branch names that are in scope.")] = ("*",)
-    exclude: Annotated[Several[Glob], Field(description="Globs that take branches out of scope again.")] = ()
-    only_in: Annotated[Text | None, Field(description="Only transactions that lie on this branch alone.")] = None
-    not_in: Annotated[Text | None, Field(description="Only transactions that do not lie on this branch.")] = None
+    include: Annotated[Some[Glob], Field(description="Globs of branches in scope.")] = ("*",)
+    exclude: Annotated[Several[Glob], Field(description="Globs of branches out of scope.")] = ()
+    only_in: Annotated[Text | None, Field(description="Only transactions on this branch and no other.")] = None
+    not_in: Annotated[Text | None, Field(description="Only transactions that are not on this branch.")] = None
     windows: Annotated[Several[Window], Field(description="Per-branch windows; the first match counts.")] = ()
     reach: Annotated[Literal["live", "unreachable", "any"], Field(description="On a live branch, on none, or either.")] = "live"
 
@@ -241,29 +239,29 @@ class Selection(Value):
     older_than: OlderThanLine | None = None
     beyond: Beyond | None = None
     in_views_older_than: Annotated[
-        Age | None, Field(description="In a view; every view that holds it closed more than this ago, none open after.")
+        Age | None, Field(description="In a view; all views with it closed more than this ago, none open after.")
     ] = None
     window: Readable = None
     status: Annotated[Some[Status] | None, Field(description="Only transactions of these statuses.")] = None
     types: Annotated[Some[Type] | None, Field(description="Only transactions of these types.")] = None
     superseded: Annotated[
-        Literal[True] | None, Field(description="All of its files were replaced or deleted later on every branch in scope.")
+        Literal[True] | None, Field(description="Every branch in scope has replaced or deleted all of its files.")
     ] = None
     terminal_only: Annotated[
-        bool | None, Field(description="RECORDs: only closed ones; false lets unfinished ones be judged by opened_at.")
+        bool | None, Field(description="RECORDs: only closed ones; false judges unfinished ones by opened_at.")
     ] = None
     archived_before_purge: Annotated[
-        Some[Text] | None, Field(description="RECORDs of these `type` attributes must have archived_at.")
+        Some[Text] | None, Field(description="RECORDs of these `type` attributes need archived_at.")
     ] = None
-    unreferenced: Annotated[Literal[True] | None, Field(description="OBJECTs that nothing retained refers to.")] = None
+    unreferenced: Annotated[Literal[True] | None, Field(description="OBJECTs without references from retained data.")] = None
     where: Annotated[Where | None, Field(description="A boolean over log columns and attributes['k'].")] = None
     from_table: Annotated[
         Literal[True] | None,
-        Field(description="The windows that the dataset carries itself, as Iceberg tables and their branches do."),
+        Field(description="The retention of the dataset itself, such as that of an Iceberg table and its branches."),
     ] = None
     expired_refs: Annotated[
         Literal["keep", "drop"] | None,
-        Field(description="drop: branches and tags past the max-ref-age of the dataset go with what they alone keep."),
+        Field(description="drop: branches and tags past the max-ref-age of the dataset go, with the data that only they keep."),
     ] = None
 
     @model_validator(mode="after")
@@ -277,9 +275,9 @@ class Selection(Value):
             )
         if self.from_table and (self.older_than or self.beyond or self.window):
             raise InvalidValue(
-                "takes the windows of the dataset, and another window stands beside it",
+                "takes the windows of the dataset, but another window stands beside it",
                 "from_table without older_than, beyond and window",
-                "Leave out the one or the others.",
+                "Leave out one of them.",
                 key="from_table",
             )
         _needs_age(self.window, self.older_than)
@@ -309,7 +307,7 @@ class Limits(Value):
     fraction: Annotated[
         float | None,
         BeforeValidator(lambda v: fraction(v) if isinstance(v, int | float) and not isinstance(v, bool) else v),
-        Field(description="Of the transactions in the dataset's log.", json_schema_extra={"exclusiveMinimum": 0, "maximum": 1}),
+        Field(description="Share of the transactions in the log.", json_schema_extra={"exclusiveMinimum": 0, "maximum": 1}),
     ] = None
 
     @model_validator(mode="after")
@@ -322,7 +320,7 @@ class Limits(Value):
 class Sweep(Value):
     """How the marks of a policy are swept."""
 
-    mode: Annotated[Literal["delete", "ttl"], Field(description="ttl hands expiry to the store.")] = "delete"
+    mode: Annotated[Literal["delete", "ttl"], Field(description="ttl lets the store expire rows by itself.")] = "delete"
     batch: Annotated[int, Field(gt=0, le=MOST)] = 500
     every: Span = Duration(seconds=1)
     parallelism: Annotated[int, Field(gt=0, le=1024)] = 8
@@ -348,7 +346,7 @@ class Policy(Value):
     latest_view: Annotated[Literal["allow"] | None, Field(description="Let this policy select inside latest views.")] = None
     limits: Limits | None = None
     sweep: Sweep = Sweep()
-    force_overwrite: Annotated[bool, Field(description="Replace a stored policy that a user wrote last.")] = False
+    force_overwrite: Annotated[bool, Field(description="Replace the stored policy even if a user wrote it.")] = False
 
     @property
     def drops_refs(self) -> bool:
@@ -384,7 +382,7 @@ class Policy(Value):
             raise InvalidValue(
                 "has windows beside select.from_table, which takes those of the branches from the dataset",
                 "select.from_table, or branches.windows",
-                "Leave out the one or the other.",
+                "Leave out one of them.",
                 key="branches",
             )
         return self
@@ -423,10 +421,10 @@ class Hold(Value):
             json_schema_input_type=Datasets | list[str] | str,
         ),
     ]
-    transactions: Annotated[Some[Glob] | None, Field(description="Globs over transaction ids; all when left out.")] = None
+    transactions: Annotated[Some[Glob] | None, Field(description="Globs over transaction ids; by default all.")] = None
     reason: str = ""
     owner: str = ""
-    until: Annotated[Instant | None, Field(description="When the hold ends by itself; never when left out.")] = None
+    until: Annotated[Instant | None, Field(description="When the hold ends by itself; by default never.")] = None
 
     def is_live(self, at: datetime) -> bool:
         """False once it has ended by itself."""
@@ -444,7 +442,7 @@ class VisibilityRule(Value):
 
     datasets: Datasets
     retention: Annotated[Age, Field(description="How long history stays readable, counted back from each evaluation.")]
-    force_overwrite: Annotated[bool, Field(description="Replace a stored entry that a user wrote last.")] = False
+    force_overwrite: Annotated[bool, Field(description="Replace the stored entry even if a user wrote it.")] = False
 
     @property
     def name(self) -> str:

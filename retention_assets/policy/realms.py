@@ -74,7 +74,7 @@ def purged_hold(realm: str) -> Hold:
     return Hold.model_construct(
         name=f"realm {realm} is PURGED",
         datasets=of_realm(realm),
-        reason=f"Realm {realm} was purged. What appears in it stays until it is ACTIVE again.",
+        reason=f"Realm {realm} was purged. New data in it stays until it is ACTIVE again.",
     )
 
 

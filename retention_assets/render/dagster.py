@@ -33,34 +33,34 @@ _LOAD_OUTCOMES = (LoadOutcome.DRIFTED, LoadOutcome.ABSENT, LoadOutcome.WRITTEN, 
 Rows = list[dict[str, Any]]
 
 MEANINGS: Mapping[str, str] = {
-    "dataset": "store/name, which is the partition as well",
+    "dataset": "store/name, also the partition",
     "transaction": "unique in its dataset",
-    "ordinal": "position in the dataset's log, parents before children; order comes from here, never from times",
-    "parent_ordinal": "the position of the parent, -1 where there is none",
+    "ordinal": "position in the dataset's log, parents before children; it gives the order, not the times",
+    "parent_ordinal": "the position of the parent, or -1",
     "parent": "the transaction that it follows",
-    "type": "SNAPSHOT replaces the view, APPEND, UPDATE and DELETE change it; RECORD and OBJECT are in no view",
+    "type": "SNAPSHOT replaces the view; APPEND, UPDATE and DELETE change it; RECORD and OBJECT are in no view",
     "status": "OPEN, COMMITTED or ABORTED",
     "opened_at": "when it began",
-    "closed_at": "when it was committed or aborted; none while it is open",
+    "closed_at": "when it was committed or aborted; empty while open",
     "archived_at": "when a record was archived",
-    "bytes": "how much it holds, where the store knows",
-    "files": "how many files it holds, where the store knows",
-    "file_names": "which files, where the log says so",
+    "bytes": "its size, if the store knows it",
+    "files": "its number of files, if the store knows it",
+    "file_names": "its files, if the log names them",
     "heads": "branches that point at it",
     "tags": "tags that point at it",
-    "tag_expiries": "until when each of the tags pins",
-    "attributes": "what policies may ask for besides",
-    "branches": "how many live branches hold it; 0: no branch reaches it",
-    "view": "the newest view index over its branches; 0: in the latest view of one of them",
-    "newer": "the fewest newer data transactions on any of its branches",
-    "superseded_at": "when it left the latest view of the last branch that had it",
-    "view_closed_at": "when the newest view that holds it got its newest transaction",
-    "open_after": "an open transaction follows it on a branch that has it in its latest view",
+    "tag_expiries": "end of each tag's pin",
+    "attributes": "other facts that policies may use",
+    "branches": "number of live branches that hold it; 0: unreachable",
+    "view": "its newest view index; 0: in the latest view of a branch",
+    "newer": "newer data transactions, on the branch with the fewest",
+    "superseded_at": "when it left its last latest view",
+    "view_closed_at": "when the newest view with it got its last transaction",
+    "open_after": "an open transaction follows it on a branch with it in the latest view",
     "protected_by": "the branch or tag that protects it",
     "verdict": "mark, spare, keep or open",
-    "policy": "the policy that has the credit",
+    "policy": "the policy that decided",
     "also": "other policies that select it as well",
-    "reasons": "why: codes with the branch, tag, hold or policy that each is about",
+    "reasons": "reasons: codes, each with its branch, tag, hold or policy",
 }
 
 
@@ -151,7 +151,7 @@ def _policy_sentence(stored: Stored | None) -> str:
     if stored is None:
         return "It is not in force."
     item = item_of(stored.name, stored.content)
-    return sentence_of(item) if item else "This release no longer understands it."
+    return sentence_of(item) if item else "This release can't read it."
 
 
 def log_metadata(sums: pa.Table, largest: Iterable[Mapping[str, Any]]) -> dict[str, Any]:

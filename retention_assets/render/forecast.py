@@ -66,7 +66,7 @@ def summary(foreseen: ForecastDays, currency: str | None) -> str:
         )
         requests, early = foreseen.total("requests"), foreseen.total("early")
         sentences += [f"The requests that delete it cost {money_of(requests, currency)}."] if requests else []
-        sentences += [f"Deleted early, and billed all the same: {money_of(early, currency)}."] if early else []
+        sentences += [f"Billed although deleted early: {money_of(early, currency)}."] if early else []
     return " ".join(sentences)
 
 
@@ -75,7 +75,7 @@ def forecast_texts(forecast: Forecast) -> "Iterator[Table | Text]":
     from rich.text import Text
 
     if not forecast.in_force.datasets:
-        yield Text("There is no dataset whose days could be foreseen.")
+        yield Text("There is no dataset to forecast.")
         return
     highest = max(day.bytes for foreseen in forecast.sets for day in (foreseen.start, *foreseen.days))
     for number, foreseen in enumerate(forecast.sets):
@@ -133,7 +133,7 @@ def forecast_plot(forecast: Forecast) -> Plot:
     length = count(len(foreseen.days), "day")
     return Plot(
         title=f"{size_of(foreseen.start.bytes)} become {size_of(days[-1].bytes)} in {length}",
-        note=f"What is stored, and what of it is marked, {period_of(foreseen.days[0].date, days[-1].date)}",
+        note=f"Stored data, marked and not marked, {period_of(foreseen.days[0].date, days[-1].date)}",
         labels=tuple(day_of_month(day.date) for day in days),
         series=(Series("not marked", stays), Series("marked", waiting)),
         in_bytes=True,

@@ -12,7 +12,7 @@ from retention_assets.ledger.evaluations import SWEPT_BEFORE
 from retention_assets.ledger.histories import TransactionLife
 from retention_assets.ledger.reports import DayLook
 from retention_assets.ledger.states import DatasetState, LastSweep, Totals, Waiting
-from retention_assets.policy.durations import minute_in_utc
+from retention_assets.policy.durations import minute_in_utc, parse_instant
 from retention_assets.policy.sentences import DELETED, SCHEDULED, count, first_of, short_actor
 from retention_assets.render.markdown import (
     Answer,
@@ -151,7 +151,7 @@ def views_summary(datasets: int, number: int, branches: Rows, numbers: Mapping[s
 
 def policies_summary(in_force: int, counts: Mapping[str, int], orphaned: int, rows: Rows) -> str:
     amounts = ", ".join(f"{amount:,} {_LOADED.get(outcome, outcome)}" for outcome, amount in counts.items() if amount)
-    marks = f"{count(orphaned, 'open mark')} of policies that are in no file any more." if orphaned else ""
+    marks = f"{count(orphaned, 'open mark')} of policies that no file has any more." if orphaned else ""
     head = f"**{count(in_force, 'policy is', 'policies are')} in force.**"
     text = _sentences(head, f"In the files: {amounts or 'none'}.", marks)
     cells = [(cell(row["policy"]), _LOADED.get(row["outcome"]) or row["outcome"], cell(row["reason"])) for row in rows]
@@ -182,8 +182,8 @@ def sweep_summary(
         f"**{sentence_case(did)}{_freed(numbers)}** in {count(len(results), 'dataset')}." if did else quiet,
         f"Ordered by {plain(who_of(ordered_by))}." if did else _sweep_words(last),
         f"**{count(len(refused), 'dataset')} not swept**: {named(refused)}." if refused else "",
-        f"{count(skipped, 'dataset')} left to another sweep that is at work." if skipped else "",
-        f"{count(len(held), 'dataset')} not swept while a check objects: {named(held)}." if held else "",
+        f"{count(skipped, 'dataset')} left to another running sweep." if skipped else "",
+        f"{count(len(held), 'dataset')} not swept because of a failed check: {named(held)}." if held else "",
     )
     rows = [
         (cell(row["dataset"]), _cell_outcomes(row), _cell_freed(row))
@@ -228,7 +228,7 @@ def log_summary(transactions: int, size: int) -> str:
 
 def branches_summary(branches: Sequence[Mapping[str, Any]]) -> str:
     if not branches:
-        return "- No branch reaches any of it"
+        return "- On no branch"
     more = f"{len(branches) - _NAMED:,} more branches" if len(branches) > _NAMED else ""
     words = (
         f"branch {code(row['branch'])}: {count(row['transactions'], 'transaction')} in its latest view"
@@ -280,14 +280,14 @@ def _objections(state: DatasetState) -> Iterable[str]:
 
 
 def look_words(look: DayLook | None, was_swept: bool = False) -> str:
-    """Tell that somebody looked on a day, and what there was to do, or is left after a sweep; or that nobody did."""
+    """Tell what a run found due on a day, and how recent the verdicts were."""
     if look is None:
-        return "Nobody looked on this day: no run came to its report."
-    late = f", noted {minute_in_utc(look.looked_at)}" if look.looked_at - look.as_of > _LATE else ""
-    is_due = f"{'was' if look.due == 1 else 'were'}{' still' if was_swept else ''} due"
-    due = f"{count(look.due, 'mark')} {is_due}" if look.due else "nothing else was due" if was_swept else "nothing was due"
-    judged = f", the last one as of {minute_in_utc(look.judged_at)}" if look.judged_at else ""
-    return f"Looked as of {minute_in_utc(look.as_of)}{late}: {due}. {count(look.datasets, 'dataset')} had been judged{judged}."
+        return "No run looked on this day."
+    late = f" (recorded {minute_in_utc(look.looked_at)})" if look.looked_at - look.as_of > _LATE else ""
+    marks = f"{count(look.due, 'mark')}{' still' if was_swept else ''}" if look.due else "nothing"
+    judged = f", the last at {minute_in_utc(look.judged_at)}" if look.judged_at else ""
+    datasets = f"Judged by then: {count(look.datasets, 'dataset')}{judged}."
+    return f"The run of {minute_in_utc(look.as_of)}{late} found {marks} due. {datasets}"
 
 
 def money_rows(money: ReportMoney | None) -> Iterator[tuple[str, str]]:
@@ -301,7 +301,7 @@ def money_rows(money: ReportMoney | None) -> Iterator[tuple[str, str]]:
 
 
 def looks_words(report: DayReport) -> list[str]:
-    """Name who started the sweeps, and when somebody looked; for several days, on how many."""
+    """Name who started the sweeps, and the last run that looked; for several days, the number of days with a run."""
     by = [f"Deletions were ordered by {report.total.orderers}."] if report.total.ordered_by else []
     if report.lines and not report.looks:
         # The day is not over.
@@ -309,7 +309,7 @@ def looks_words(report: DayReport) -> list[str]:
     if report.last is None:
         return [*by, look_words(report.looks.get(report.execution_date), bool(report.lines))]
     quiet = sum(not look.due for look in report.looks.values())
-    return [*by, f"Somebody looked on {count(len(report.looks), 'day')} of them; on {quiet:,} nothing was due."]
+    return [*by, f"Runs looked on {count(len(report.looks), 'day')} of the period. On {quiet:,} nothing was due."]
 
 
 # rows of a Markdown table; the table after it has more
@@ -326,7 +326,7 @@ _MEANINGS = {
     "spare": "a policy selects them, but something protects them",
     "keep": "no policy selects them",
 }
-_KEEP = "To keep something of it for good, launch `act_keep` with its dataset and, if not all of it is meant, its transactions."
+_KEEP = "To keep data, launch `act_keep` with its dataset, or with some of its transactions."
 
 
 # --- what goes next ---------------------------------------------------------------------------------------------------
@@ -336,9 +336,9 @@ def upcoming_answer(upcoming: Upcoming) -> Answer:
     if upcoming.note:
         return Answer(f"Nothing goes: {upcoming.note}.")
     when = f"until {minute_in_utc(upcoming.until)}"
-    held = [f"{amount:,} that fall due as well are kept by the hold {code(name)}." for name, amount in upcoming.held.items()]
+    held = [f"{amount:,} more fall due but are kept by the hold {code(name)}." for name, amount in upcoming.held.items()]
     held += [
-        f"The hold {code(name)} asks for attributes of datasets: what it keeps is counted here, and the sweep spares it."
+        f"The hold {code(name)} selects by attributes of datasets. What it keeps is counted here, but the sweep spares it."
         for name in upcoming.unclear
     ]
     if not upcoming.transactions:
@@ -362,8 +362,8 @@ def upcoming_answer(upcoming: Upcoming) -> Answer:
             _more(len(upcoming.datasets) - _MOST_ROWS, "dataset"),
             markdown_table(("due", "transactions", "size"), days),
             bullets(held),
-            "That is what is marked now; what is marked from now on waits out a grace of its own. Each is looked at once more"
-            f" before it is deleted, and spared if it is needed again by then. {_KEEP}",
+            "This counts present marks; later marks have their own grace. The sweep checks each mark again, and spares it "
+            f"if it is needed again. {_KEEP}",
         ),
     )
 
@@ -387,9 +387,9 @@ def transaction_answer(explained: ExplainedTransaction) -> Answer:
 
 
 def _explained(explanation: Explanation, life: TransactionLife) -> Iterable[str]:
-    closed = f"closed {explanation.closed_at}" if explanation.closed_at else "not closed"
+    closed = f"closed {minute_in_utc(parse_instant(explanation.closed_at))}" if explanation.closed_at else "not closed"
     by = f" by policy {code(explanation.policy)}" if explanation.policy else ""
-    judged = f"Judged at {explanation.as_of}: **{explanation.verdict}**{by}. "
+    judged = f"Judged at {minute_in_utc(parse_instant(explanation.as_of))}: **{explanation.verdict}**{by}. "
     if life.said is not None:
         yield judged + plain(explanation.summary)
     else:
@@ -413,7 +413,7 @@ def dataset_answer(summary: DatasetSummary) -> Answer:
         for row in summary.next_due
     ]  # fmt: skip
     next_due = (
-        f"{SCHEDULED} That is said of these, which fall due next:" if due else "",
+        f"{SCHEDULED} These fall due next:" if due else "",
         markdown_table(("transaction", "size", "due", "policy"), due),
     )
     if not summary.in_log:
@@ -426,11 +426,11 @@ def dataset_answer(summary: DatasetSummary) -> Answer:
             bullets(f"**{_STATE_WORDS[name]}**: {words}." for name, words in _MEANINGS.items() if name in summary.states),
             *next_due,
             *_titled("The newest", summary.newest),
-            *_titled("The oldest that are there", summary.oldest),
+            *_titled("The oldest", summary.oldest),
             bullets(f"Policy {code(name)}: {plain(words)}" for name, words in summary.policies[:_MOST_ROWS])
-            or "No policy is about this dataset: nothing of it is marked.",
+            or "No policy matches this dataset: nothing of it is marked.",
             bullets(f"Held by {code(name)}." for name in summary.holds[:_MOST_ROWS]),
-            "For the complete answer about one transaction, launch this job again with its id.",
+            "For details of one transaction, launch this job again with its id.",
         ),
     )
 
@@ -439,7 +439,7 @@ def _states(states: Counts) -> str:
     parts = (
         f"{states[name][0]:,} {words} ({size_of(states[name][1])})" for name, words in _STATE_WORDS.items() if name in states
     )
-    return ", ".join(parts) or "nothing is known of it"
+    return ", ".join(parts) or "no transaction is known"
 
 
 def _titled(title: str, rows: Sequence[SummaryRow]) -> Iterable[str]:
@@ -461,17 +461,17 @@ def history_answer(dataset: str, lives: Sequence[TransactionLife], counts: Mappi
     """History of a dataset's transactions: the first of `lives`; `counts` are of all, by status."""
     total = sum(counts.values())
     counted = [f"{counts[status]:,} {words}" for status, words in _STATE_WORDS.items() if counts.get(status)]
-    headline = f"{dataset}: {', '.join(counted)}." if total else f"{dataset}: nothing is known of it."
+    headline = f"{dataset}: {', '.join(counted)}." if total else f"{dataset}: no transaction is known."
     rows = ((code(each.transaction), cell_size(each.bytes), _life(each)) for each in lives[:_MOST_ROWS])
     messages = {each.said.message for each in lives[:_MOST_ROWS] if each.said}
     return Answer(
         headline,
         (
-            "What changed last stands first." if total > 1 else "",
+            "The last change comes first." if total > 1 else "",
             markdown_table(("transaction", "size", "what happened"), rows),
             _more(total - _MOST_ROWS, "transaction"),
-            f"{hidden:,} more are older than the visibility mark: name them to see them." if hidden else "",
-            _KEEP if SCHEDULED in messages else "What is deleted can't be recovered." if DELETED in messages else "",
+            f"{hidden:,} more are older than the visibility mark. Name them to see them." if hidden else "",
+            _KEEP if SCHEDULED in messages else "Deleted data can't be recovered." if DELETED in messages else "",
         ),
     )
 

@@ -74,7 +74,7 @@ def history_table(dataset: str, transactions: Sequence[Row], total: int) -> Tabl
         )
         for row in transactions
     ]  # fmt: skip
-    columns = ("transaction", "type", "status", Minute("closed"), Size("bytes"), "mark", "what became of it")
+    columns = ("transaction", "type", "status", Minute("closed"), Size("bytes"), "mark", "outcome")
     return table(f"{dataset}: {len(rows):,} of {total:,} transactions", columns, rows, prose=True)
 
 
@@ -86,7 +86,7 @@ def as_of_tables(dataset: str, at: datetime, views: Sequence[Row]) -> list[Table
             (row["transaction"], row["type"], row["closed_at"], row["bytes"], "swept since" if row["swept"] else "")
             for row in view["transactions"]
         ]
-        what = "the current view" if view["current"] else "the view that was current" if rows else "nothing was committed yet"
+        what = "the current view" if view["current"] else "the view of that time" if rows else "nothing was committed yet"
         tables.append(table(f"{dataset} on {view['branch']} at {text_of(at)}: {what}", columns, rows))
     return tables or [table(f"{dataset} has no live branch, and so no view.", columns, ())]
 
@@ -104,7 +104,7 @@ def readable_tables(readable: Row) -> list[Table]:
     ]  # fmt: skip
     tables = [table(title, ("branch", "transactions", "readable", "until"), rows)]
     if named := [(row["transaction"], row["kept_by"]) for row in readable["by_name"]]:
-        tables.append(table("May be read by name, however old", ("transaction", "kept by"), named))
+        tables.append(table("Readable by name at any age", ("transaction", "kept by"), named))
     return tables
 
 
@@ -116,7 +116,7 @@ def advance_table(datasets: Sequence[Row]) -> Table:
         )
         for row in datasets
     ]  # fmt: skip
-    title = "Visibility marks" if rows else "No entry under `visibility` of the policy files is about any dataset"
+    title = "Visibility marks" if rows else "No entry under `visibility` of the policy files matches a dataset"
     return table(title, ("dataset", "readable from", "before", ""), rows)
 
 
@@ -146,7 +146,7 @@ def _scope(datasets: Row) -> str:
 
 def realm_table(realms: "Sequence[tuple[Realm, str]]") -> Table:
     rows = [(realm.name, realm.status, realm.grace.words(), left) for realm, left in realms]
-    title = "Realms" if rows else "No realm was ever changed: all are ACTIVE"
+    title = "Realms" if rows else "No realm was changed: all are ACTIVE"
     return table(title, ("realm", "status", "grace", "left"), rows)
 
 
@@ -163,7 +163,7 @@ def scan_table(scans: "Sequence[ScanRecord]") -> Table:
         for scan in sorted(scans, key=lambda scan: (scan.store, -scan.id))
     ]  # fmt: skip
     columns = ("store", Number("id"), Minute("when"), "status", *map(Count, classes), Size("bytes"), "reason")
-    title = "Scans" if rows else "Nothing was ever scanned: `retention run` does it"
+    title = "Scans" if rows else "No scan yet: `retention run` scans"
     return table(title, columns, rows, grouped=True, prose=True)
 
 
@@ -202,7 +202,7 @@ def book_tables(entries: Sequence[Row], orphaned: "Sequence[Orphaned]") -> list[
         table("The policy book" if rows else "The policy book is empty: `retention policies load` fills it", columns, rows)
     ]
     if drifted := [(entry["why"],) for entry in entries if entry["files"] == "DRIFTED"]:
-        tables.append(table("Drift", ("what differs, and what to do",), drifted))
+        tables.append(table("Drift", ("difference and remedy",), drifted))
     if counted := [(f"{each.policy}@{each.policy_version}", each.marks) for each in orphaned]:
         tables.append(table("Orphaned marks", ("policy", Count("marks")), counted))
     return tables
@@ -212,11 +212,11 @@ def version_table(name: str, versions: Sequence[Row]) -> Table:
     rows = [
         (
             row["version"], row["written_by"], row["written_at"], _WRITERS[row["system"]], _STATES[row["revoked"]],
-            row["sentence"] or "This release does not understand it.",
+            row["sentence"] or "This release can't read it.",
         )
         for row in versions
     ]  # fmt: skip
-    columns = (Number("version"), "written by", Minute("written at"), "as", "state", "what it says")
+    columns = (Number("version"), "written by", Minute("written at"), "as", "state", "rule")
     return table(f"Versions of {name}", columns, rows, prose=True)
 
 
@@ -253,7 +253,7 @@ def report_tables(report: "DayReport", most: int) -> list[Table]:
         tables.append(table(title, ("class", Count("transactions"), Number("share"), "meaning"), rows, prose=True))
     if report.realms:
         realms = [(one.name, one.status, one.words) for one in report.realms]
-        tables.append(table("Realms of which something is left", ("realm", "status", "left"), realms, prose=True))
+        tables.append(table("Realms with data left", ("realm", "status", "left"), realms, prose=True))
     return [*tables, _dataset_table(report.lines, most)] if most else tables
 
 
@@ -296,7 +296,7 @@ def _rules_table(total: "ReportLine") -> Table:
         )
         for name, versions in total.policies.items()
     ]
-    title = "Policies" if rows else "No policy is about these datasets"
+    title = "Policies" if rows else "No policy matches these datasets"
     return table(title, ("policy", "versions", "period", "takes what is older than (UTC)"), rows)
 
 
@@ -307,7 +307,7 @@ def _dataset_table(lines: "Sequence[ReportLine]", most: int) -> Table:
     title = f"Datasets: {len(rows):,} of {len(lines):,}"
     if any(line.counters["bytes_freed"] > line.counters["bytes_to_free"] for line in lines):
         # a snapshot of Iceberg
-        title += ". The log counts data that a transaction added; its manifests and metadata are freed with it."
+        title += ". The log counts the data that a transaction added; the freed size also has its manifests and metadata."
     return table(title, columns, rows, prose=True)
 
 
@@ -331,7 +331,7 @@ def preview_tables(result: "Preview", most: int) -> list[Table]:
 
     tables, amounts = list[Table](), (Count("transactions"), Size("bytes"))
     if refused := [(name, fault["fault"], fault["transaction"]) for name, fault in result.refused.items()]:
-        title = f"Refused, because the log is not sound: {len(refused):,}. Nothing of these datasets is marked."
+        title = f"Refused, because the log is not sound: {len(refused):,}. These datasets are not marked."
         tables.append(table(title, ("dataset", "fault", "transaction"), refused[:100], grouped=True))
     sums = {row["verdict"]: (row["transactions"], row["bytes"]) for row in result.sums_by("verdict")}
     verdicts = [(Text(verdict, _VERDICT_COLOURS[verdict]), *sums.get(verdict, (0, 0))) for verdict in VERDICTS]
@@ -403,7 +403,7 @@ def _lines(explained: "Explanation", ledger: Sequence[Text]) -> Iterator[Text]:
     more = [f"… and {explained.more_branches:,} more"] if explained.more_branches else []
     branches = [f"{branch.branch}: {branch.words}" for branch in explained.branches] or ["It is on no live branch."]
     yield from _section("Branches", [*branches, *more, *(f"Pinned by tag {tag}" for tag in explained.tags)])
-    yield from _section("Policies", [] if explained.policies else ["No policy is about this dataset."])
+    yield from _section("Policies", [] if explained.policies else ["No policy matches this dataset."])
     for answer in explained.policies:
         yield from _answer(answer)
 

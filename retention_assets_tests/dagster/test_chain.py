@@ -146,7 +146,7 @@ def test_a_failed_blocking_check_stands_before_the_sweep_of_the_same_step(
     failing("candidate_marks", name)
     before = lake.left()
     result = launch(lake, instance, checks=checks, tags=RANGE)
-    assert failure(result) == f"Nothing that follows is done. {name} failed. 1 violation in 1 dataset. lake/d: wrong"
+    assert failure(result) == f"The run stops here. {name} failed. 1 violation in 1 dataset. lake/d: wrong"
     assert set(made(result)) == set(ALL[:4])
     assert evaluated(result)[name] is False
     assert lake.left() == before

@@ -256,8 +256,8 @@ def test_each_can_be_replaced_by_whatever_does_its_work() -> None:
 )
 def test_what_runs_could_not_use_is_refused_when_definitions_are_made(key: str, value: Any, expected: str) -> None:
     wrong: dict[str, Any] = {key: value}
-    found = f"found '{type(value).__name__}'); expected a value of type {expected}, or a resource"
-    with pytest.raises(BadInput, match=f"^{key}: has a wrong type .{re.escape(found)} of Dagster's that makes one$"):
+    found = f"found '{type(value).__name__}'); expected a value of type {expected}, or a"
+    with pytest.raises(BadInput, match=f"^{key}: has a wrong type .{re.escape(found)} Dagster resource that provides one$"):
         build_defs(Settings(), **wrong)
 
 

@@ -23,7 +23,7 @@ def row(dataset: str, refused: str = "", failed: int = 0) -> dict[str, object]:
         ({"by_dataset": [row("lake/d", "by another")], "refused": 1, "failed": 0}, ["lake/d was not swept: by another"]),
         (
             {"by_dataset": [row("lake/d", failed=2)], "refused": 0, "failed": 2},
-            ["lake/d: 2 could not be deleted and are tried again by the next run: disk on fire"],
+            ["lake/d: 2 could not be deleted; the next run tries again: disk on fire"],
         ),
         (
             {"by_dataset": [row("lake/d", "no")], "refused": 7, "failed": 3},
@@ -33,7 +33,7 @@ def row(dataset: str, refused: str = "", failed: int = 0) -> dict[str, object]:
                 "… and 3 more transactions could not be deleted.",
             ],
         ),
-        ({"by_dataset": [], "stopped": True}, ["The sweep was stopped before its end; the next run goes on."]),
+        ({"by_dataset": [], "stopped": True}, ["The sweep was stopped early. The next run continues it."]),
     ],
 )
 def test_nothing_that_went_wrong_is_left_unsaid(swept: dict[str, object], said: list[str]) -> None:
@@ -90,8 +90,8 @@ def test_a_failure_says_its_step_and_its_sentence(lake: Lake, monkeypatch: pytes
     ran = run_job(lake.settings, "evaluate", AS_OF)
     assert (ran.bad_input, ran.refused) == ((), ())
     assert ran.failed == (
-        "evaluate_retention_policies failed: cannot go on: no space is left. Make room, then run again: what was begun is finished"
-        " then ([Errno 28] No space left on device: '/data/x').",
+        "evaluate_retention_policies failed: cannot go on: no space is left. Make room, then run again: the run finishes "
+        "what was begun ([Errno 28] No space left on device: '/data/x').",
     )
 
 

@@ -114,7 +114,7 @@ def test_warnings_stand_in_the_log_of_the_run(lake: Lake, instance: dg.DagsterIn
     logs = [entry for entry in instance.all_logs(ran.run_id) if not entry.is_dagster_event]
     assert [entry.user_message for entry in logs if entry.level == logging.WARNING] == [
         "store 'laek' of 'laek/a' is not in the settings. Did you mean lake?",
-        "Nothing was judged yet, so nobody can say how much this hold is about. It is placed.",
+        "It is not known how much the hold matches, because nothing was judged yet.",
     ]
 
 
@@ -143,8 +143,8 @@ def test_every_job_says_what_kind_it_is_and_every_field_of_a_form_what_it_means(
         "look_upcoming", "look_explain", "look_history", "look_preview", "look_forecast",
     }  # fmt: skip
     begins = {
-        "look": "Looks, and changes nothing.",
-        "act": "Changes the record, and deletes nothing.",
+        "look": "Changes nothing.",
+        "act": "Changes the record; deletes nothing.",
         "delete": "DELETES DATA.",
     }
     assert [job.name for job in jobs if not (job.description or "").startswith(f"{begins[kinds[job.name]]} ")] == []
@@ -281,8 +281,8 @@ def test_what_a_hold_keeps_does_not_go(lake: Lake, instance: dg.DagsterInstance,
     hold(lake, "tagged", **{"with": {"tier": "gold"}})
     upcoming = ask("look_upcoming")
     assert (upcoming["transactions"], upcoming["held"]) == (3, 1)
-    assert "* 1 that fall due as well are kept by the hold `audit`." in upcoming["answer"]
-    assert "* The hold `tagged` asks for attributes of datasets" in upcoming["answer"]
+    assert "* 1 more fall due but are kept by the hold `audit`." in upcoming["answer"]
+    assert "* The hold `tagged` selects by attributes of datasets" in upcoming["answer"]
     lake.says(lake.policies, "{name: filed, datasets: 'lake/*', reason: law}")
     assert ask("look_upcoming")["answer"].startswith("**Nothing goes until")
     bounds = failure(run(lake.settings, instance, "look_upcoming", {"days": -1}))
@@ -328,7 +328,7 @@ EXPLAINED: dict[str, tuple[Callable[[Lake], object], str, str, tuple[str, ...]]]
         f"**S1 of lake/a: {SCHEDULED}**\n\nIt is due at 2026-04-07 12:00 UTC, by policy old@1. To keep it: the job `act_keep`, or"
         " `retention keep lake/a S1 --reason …`.",
         (
-            "Judged at 2026-03-31T12:00:00Z: **mark** by policy `old`. Policy 'old' selects it and nothing protects it: it is marked",
+            "Judged at 2026-03-31 12:00 UTC: **mark** by policy `old`. Policy 'old' selects it and nothing protects it: it is marked",
             "* Branch `main`: 2 views behind the latest one",
         ),
     ),
@@ -339,16 +339,16 @@ EXPLAINED: dict[str, tuple[Callable[[Lake], object], str, str, tuple[str, ...]]]
         lambda lake: hold(lake, "audit", "S1"), "S1", "**S1 of lake/a: This transaction is marked, and the hold audit keeps it.**",
         (
             "held by audit, so it is not swept",
-            "**spare** by policy `old`. Policy 'old' selects it, but something protects it: it is spared. It is marked: the sweep looks",
+            "**spare** by policy `old`. Policy 'old' selects it, but something protects it: it is spared. It is marked. The sweep checks",
         ),
     ),
     "kept": (
-        nothing, "S3", "**S3 of lake/a: No policy selects it, so it stays.**", ("* It is younger than policy 'old' asks for.",),
+        nothing, "S3", "**S3 of lake/a: No policy selects it, so it stays.**", ("* It is younger than policy 'old' requires.",),
     ),
     "a dataset": (
         nothing, "", "**lake/a has 3 transactions (3.0 KiB)",
         (
-            f"{SCHEDULED} That is said of these, which fall due next:",
+            f"{SCHEDULED} These fall due next:",
             "| `S1` | 1.0\u00a0KiB | 2026-04-07 12:00 UTC (in 7 days) | `old` |",
         ),
     ),
@@ -360,7 +360,7 @@ EXPLAINED: dict[str, tuple[Callable[[Lake], object], str, str, tuple[str, ...]]]
     "a dataset that is gone": (vanished, "", "**lake/a is in no store any more: 2 deleted (3.0 KiB).**", ()),
     "a dataset with a new transaction under an old id": (came_again, "", "**lake/a has 3 transactions", ("1 deleted",)),
     "a dataset that is refused": (
-        unsound, "", "**lake/a is refused: ", ("Until then nothing of it is judged, marked or swept.",),
+        unsound, "", "**lake/a is refused: ", ("Until then, no run judges, marks or sweeps it.",),
     ),
 }  # fmt: skip
 
@@ -398,7 +398,7 @@ def test_what_happened_last_stands_first(lake: Lake, ask: Ask) -> None:
     lake.marks()
     partly_swept(lake)
     told = ask("look_history", dataset="lake/a")
-    assert told["answer"].startswith("**lake/a: 1 deleted, 1 taken back, 1 never marked.**\n\nWhat changed last stands first.")
+    assert told["answer"].startswith("**lake/a: 1 deleted, 1 taken back, 1 never marked.**\n\nThe last change comes first.")
     assert told["answer"].index("| `S1` |") < told["answer"].index("| `S3` |")
     assert {row.data["transaction"]: (row.data["mark"], row.data["message"]) for row in told["history"].records} == {
         "S1": ("SWEPT", DELETED), "S2": ("UNMARKED", ""), "S3": ("", ""),

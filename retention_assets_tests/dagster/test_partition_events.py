@@ -183,7 +183,7 @@ def test_pages_do_not_call_due_what_is_held_or_will_be_spared(lake: Lake, instan
     assert "For example `S1`: This transaction is marked, and the hold legal keeps it." in said["summary"]
     said = page(instance, "candidate_marks", "lake/sick")
     assert (said["due"], said["to be spared"]) == (0, 2)
-    assert "will spare it: no policy in force is about its dataset" in said["summary"]
+    assert "will spare it: no policy in force matches its dataset" in said["summary"]
 
 
 # --- without Spark ---

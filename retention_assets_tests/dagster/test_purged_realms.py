@@ -136,7 +136,7 @@ def test_a_look_that_began_before_the_last_deletion_counts_for_nothing(looked: L
     before = looked.lake.environment.present()
     looked.look(sweep=True)
     assert looked.look(begun=before) == {"acme": "PURGING"}
-    assert looked.said[0].startswith("Nothing of realm acme was found, in logs that were read before ")
+    assert looked.said[0].startswith("Nothing of realm acme was found in the logs, which were read before ")
     with looked.lake.opened() as ledger:
         changed, last = ledger.realms.last_changes("acme")
         assert (ledger.realms.last_changes("acme/sales"), ledger.realms.last_changes("acm")) == ([], [])
@@ -204,7 +204,7 @@ def test_what_appears_in_a_purged_realm_is_kept_and_warned_of_until_it_begins_an
     looked.lake.comes_again("T1", opened_at="2020-01-01T00:00:00Z")
     assert looked.look() == {"acme": "PURGED"}
     assert looked.verdicts("lake/d")["T1"] == "spare"
-    assert looked.said == ["Realm acme is PURGED, and 1 transaction appeared in it since: kept until it is ACTIVE again."]
+    assert looked.said == ["Realm acme is PURGED, but 1 transaction appeared in it since: kept until it is ACTIVE again."]
     assert looked.words("acme") == "held by realm acme is PURGED: 1 transaction"
     looked.becomes("acme", "ACTIVE")
     looked.look()

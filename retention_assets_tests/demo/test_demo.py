@@ -44,7 +44,7 @@ def test_the_logs_bytes_are_those_of_the_files(tmp_path: Path) -> None:
 
 def test_it_never_builds_over_something_else(tmp_path: Path) -> None:
     (tmp_path / "precious.txt").write_text("mine")
-    with pytest.raises(Refused, match="not the demonstration"):
+    with pytest.raises(Refused, match="do not belong to the demonstration"):
         build_environment(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["precious.txt"]
     assert not (tmp_path / MARKER).exists()
@@ -58,7 +58,7 @@ def test_the_page_tells_what_happened_and_why(tmp_path: Path, monkeypatch: pytes
     page = said.getvalue()
     for words in (
         "lake/broken.log was refused: unknown parent: A9", "Nothing is deleted yet", "branch 'backfill': readers of that branch",
-        "branch 'dispute': readers of that branch", "S7 is still there", "0 failed", "0 faults", "branch 'xyz' shares it",
+        "branch 'dispute': readers of that branch", "S7 stays too", "0 failed", "0 faults", "branch 'xyz' shares it",
         "shop.prices year-end", "make dev", "table metadata_aspect_v2: 43 rows before, 13 after",
         "table unit_of_work: 240 rows before, 158 after", "table summary: 480 rows before, 316 after",
     ):  # fmt: skip
@@ -114,7 +114,7 @@ def test_the_folder_is_its_owners_so_that_no_command_warns_of_the_ledger(
 def test_dagster_asks_before_it_opens_what_it_would_sweep(answer: str, code: int, words: str, tmp_path: Path) -> None:
     build_environment(tmp_path / "demo")
     with dagster_at_terminal(tmp_path / "demo") as (program, screen):
-        assert "is deleted within minutes" in read_until(screen, "Go on? [y/N]: ")
+        assert "it deletes what is due" in read_until(screen, "Go on? [y/N]: ")
         os.write(screen, f"{answer}\n".encode())
         assert words in read_until(screen)
     assert program.returncode == code

@@ -75,7 +75,7 @@ def test_a_scan_that_failed_is_not_tried_at_every_tick_and_is_after_a_while(envi
         scanned(ledger, ScanStatus.KEPT, SCANNED)
         scanned(ledger, ScanStatus.FAILED)
         (away,) = list_datasets(environment, with_tokens=True).away.values()
-        assert away.startswith("scan 2 failed: no last line; it is tried again from 20")
+        assert away.startswith("scan 2 failed: no last line; the next try is at 20")
         ended = ledger.scans.of("blobs", 2).ended_at
         assert ended
         earlier = SCANS.update().where(SCANS.c.id == 2).values(ended_at=ended - timedelta(minutes=61))

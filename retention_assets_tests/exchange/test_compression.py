@@ -86,7 +86,7 @@ def test_a_packed_log_with_something_behind_it_is_refused(tmp_path: Path, end: s
     assert problem.what.startswith("cannot be read, it is damaged")
     assert (problem.expected, problem.remedy) == (
         "a whole packed file with its checksums",
-        "Write it anew, or put a whole copy of it in its place.",
+        "Write it again, or replace it by a complete copy.",
     )
 
 

@@ -101,7 +101,7 @@ def test_a_line_that_is_no_json_stops_the_command_with_its_file_and_number(
         ({"bytes": True}, "bytes is not a whole number: true"),
         ({"bytes": 10**30}, "bytes is not a whole number"),
         ({"files": "a"}, 'files is neither a count nor a list of names: "a"'),
-        ({"files": ["a", None]}, "files holds a name that is null"),
+        ({"files": ["a", None]}, "files holds a null name"),
         ({"attributes": "a"}, 'attributes is not a mapping: "a"'),
     ],
 )

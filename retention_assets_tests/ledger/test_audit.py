@@ -65,53 +65,53 @@ TAMPERED = {
         ],
         "Row 7 of the audit (FINISH) was changed",
     ),
-    "a mark sealed anew": (["UPDATE marks SET seal = 'x'"], "Row 1 of the audit (MARK) is about other marks than there are"),
+    "a mark sealed anew": (["UPDATE marks SET seal = 'x'"], "Row 1 of the audit (MARK) names other marks than there are"),
     "an earlier step": (
         ["UPDATE marks SET status = 'MARKED', changed_act = (SELECT act FROM audit WHERE position = 4) WHERE id = 2"],
-        "Mark 2 (T2 of lake/d) is said to be MARKED, and its last step led to SWEPT",
+        "Mark 2 (T2 of lake/d) has the status MARKED, but its last step led to SWEPT",
     ),
-    "all steps removed": (["DELETE FROM steps"], "Row 5 of the audit (SETTLE) is about 2 steps, and there are 1"),
+    "all steps removed": (["DELETE FROM steps"], "Row 5 of the audit (SETTLE) counts 2 steps, but there are 1"),
     "all marks removed": (
         ["DELETE FROM planned", "DELETE FROM marks"],
-        "Row 1 of the audit (MARK) is about 3 members, and there are none",
+        "Row 1 of the audit (MARK) counts 3 members, but there are none",
     ),
     # As if it had never been: the marks are put back where they were before.
     "an unmarking undone": (
         [f"UPDATE marks SET {NOT_ENDED} WHERE id = 1"],
-        "Row 2 of the audit (UNMARK) is about 1 members, and there are none",
+        "Row 2 of the audit (UNMARK) counts 1 members, but there are none",
     ),
     "a settlement undone": (
         ["DELETE FROM steps", f"UPDATE marks SET {NOT_ENDED} WHERE id > 1", "UPDATE batches SET open_ids = ids"],
-        "Row 5 of the audit (SETTLE) is about 2 members, and there are none",
+        "Row 5 of the audit (SETTLE) counts 2 members, but there are none",
     ),
     "a whole sweep undone": (
         ["DELETE FROM steps", f"UPDATE marks SET {NOT_ENDED} WHERE id > 1", "DELETE FROM batches"],
-        "Row 4 of the audit (BEGIN) is about 1 members, and there are none",
+        "Row 4 of the audit (BEGIN) counts 1 members, but there are none",
     ),
     "a beginning removed": (
         ["DELETE FROM batches"],
-        "Row 4 of the audit (BEGIN) is about 1 members, and there are none",
+        "Row 4 of the audit (BEGIN) counts 1 members, but there are none",
     ),
     "a step sealed anew": (
         ["UPDATE steps SET seal = 'x'"],
-        "Row 5 of the audit (SETTLE) is about other steps than there are",
+        "Row 5 of the audit (SETTLE) names other steps than there are",
     ),
     "an end sealed anew": (
         ["UPDATE marks SET end_seal = 'x' WHERE id = 2"],
-        "Row 5 of the audit (SETTLE) is about other steps than there are",
+        "Row 5 of the audit (SETTLE) names other steps than there are",
     ),
     "another end": (["UPDATE marks SET freed = 11 WHERE id = 2"], "The end of mark 2 was changed"),
     "an end of another act": (
         [f"UPDATE marks SET changed_act = {act_of(6)} WHERE id = 2"],
-        "The end of mark 2 was changed: it has not the hash of what it says",
+        "The end of mark 2 was changed: its hash is wrong",
     ),
     "a batch of other marks": (
         [f"UPDATE batches SET first = 1, begun_at = begun_at WHERE begun = {act_of(4)}"],
-        "was changed: it has not the hash of what it says",
+        "was changed: its hash is wrong",
     ),
     "a batch sealed anew": (
         ["UPDATE batches SET seal = 'x'"],
-        "Row 4 of the audit (BEGIN) is about other batches than there are",
+        "Row 4 of the audit (BEGIN) names other batches than there are",
     ),
     "a batch that is open again": (
         ["UPDATE batches SET open_ids = ids"],
@@ -144,16 +144,16 @@ def test_an_act_whose_members_were_all_removed_is_named_whatever_it_did(ledger: 
     assert write_past_ledger(ledger, f"DELETE FROM steps WHERE act = {act_of(row)}") == 2 * (end == "failed")
     write_past_ledger(ledger, "UPDATE batches SET open_ids = ids")
     assert write_past_ledger(ledger, f"UPDATE marks SET {NOT_ENDED}") == 2
-    assert ledger.verify().faults == (f"Row {row} of the audit ({ENDS[end]}) is about 2 members, and there are none.",)
+    assert ledger.verify().faults == (f"Row {row} of the audit ({ENDS[end]}) counts 2 members, but there are none.",)
 
 
 def test_a_chain_written_anew_is_found_by_who_noted_its_head(written: Ledger) -> None:
     noted = written.verify().head
     assert written.verify(noted).faults == ()
     (fault,) = written.verify(ChainHead(noted.position, "0" * 64)).faults
-    assert fault == "Row 6 of the audit is not the one that was noted before: the audit was written anew."
+    assert fault == "Row 6 of the audit is not the row that was noted before: the audit was rewritten."
     (fault,) = written.verify(ChainHead(99, noted.hash)).faults
-    assert fault == "Row 99 of the audit was noted before, and the audit ends with row 6."
+    assert fault == "Row 99 of the audit was noted before, but the audit ends with row 6."
 
 
 def test_a_line_holds_all_that_its_hash_is_over(written: Ledger) -> None:

@@ -76,9 +76,9 @@ def test_a_hold_is_in_force_until_it_ends_or_is_released(ledger: Ledger) -> None
     with pytest.raises(Refused, match="No hold named legal is in force"):
         ledger.holds.release("legal", "bob", "case closed")
     ledger.holds.place(hold(), "ann")
-    with pytest.raises(Refused, match="with a reason"):
+    with pytest.raises(Refused, match="a name and a reason"):
         ledger.holds.place(hold("other", reason=" "), "ann")
-    with pytest.raises(Refused, match="which the record keeps"):
+    with pytest.raises(Refused, match="The record needs who"):
         ledger.holds.release("legal", "ann", "")
     assert ledger.verify().rows == 4
 
@@ -134,7 +134,7 @@ def test_what_is_above_a_realm_counts_for_it(ledger: Ledger) -> None:
     # Its own status is kept for when the one above it is ACTIVE again.
     ledger.realms.change("acme/sales", "ACTIVE", "ann", "they stay")
     ledger.realms.purged("acme", 0, "scan")
-    with pytest.raises(Refused, match=r"acme is PURGED, and acme/new with it\. To begin anew, make acme ACTIVE first\."):
+    with pytest.raises(Refused, match=r"acme is PURGED, and acme/new with it\. To use it again, set acme to ACTIVE first\."):
         ledger.realms.change("acme/new", "INACTIVE", "ann", "why")
     ledger.realms.change("acme", "ACTIVE", "ann", "came back")
     assert ledger.realms.change("acme/new", "INACTIVE", "ann", "why").status == "INACTIVE"
@@ -205,9 +205,9 @@ def test_a_realm_goes_where_it_may_and_nowhere_else(ledger: Ledger, before: str)
 
 
 def test_what_cannot_be_said_of_a_realm(ledger: Ledger) -> None:
-    with pytest.raises(Refused, match="the system's"):
+    with pytest.raises(Refused, match="belongs to the system"):
         ledger.realms.change("::audit", "PURGING", "ann", "why")
-    with pytest.raises(Refused, match="the system's"):
+    with pytest.raises(Refused, match="belongs to the system"):
         ledger.realms.change("::system::", "PURGING", "ann", "why")
     for name in ("acme eu", "acme/", "/acme", "acme//eu", "acmé", ""):
         with pytest.raises(BadInput, match="is not the name of a realm"):

@@ -162,7 +162,7 @@ HELD = "name = 'case-1'"
 # By table: a name, the statements, and what a fault says of the row.
 EDITS: dict[str, tuple[list[str] | str, str]] = {
     # Holds.
-    "holds: other datasets": (f"UPDATE holds SET content = replace(content, 'lake/*', 'lake/z') WHERE {HELD}", "of holds was changed past the ledger: it says {"),
+    "holds: other datasets": (f"UPDATE holds SET content = replace(content, 'lake/*', 'lake/z') WHERE {HELD}", "of holds was changed past the ledger: it contains {"),
     "holds: removed": (f"DELETE FROM holds WHERE {HELD}", 'of holds was removed past the ledger; row 3 of the audit (HOLD) recorded {"datasets": {"include": ["lake/*"]}'),
     "holds: swapped": (swap("holds", "name", "case-1", "case-2"), "of holds was changed"),
     # Realms.
@@ -173,35 +173,35 @@ EDITS: dict[str, tuple[list[str] | str, str]] = {
         ["UPDATE policy_versions SET version = -version + 100", "UPDATE policy_versions SET version = version - 97"], "Row p, 1 of policy_versions was changed",
     ),
     # The clock.
-    "clock: next id is taken": ("UPDATE clock SET next_mark = 5", "The clock says that the next mark is 5, and there is a mark 5"),
+    "clock: next id is taken": ("UPDATE clock SET next_mark = 5", "The clock names 5 as the next mark, but a mark 5 exists"),
     # Plans and what is planned.
     "plans: removed": (["DELETE FROM planned WHERE plan = (SELECT id FROM plans WHERE finished_at IS NULL)", "DELETE FROM plans WHERE finished_at IS NULL"], "of plans was removed"),
     "planned: a note": ("UPDATE planned SET note = 'x' WHERE mark = 3", "Mark 3 of plan "),
-    "planned: removed": ("DELETE FROM planned WHERE mark = 3", "(PLAN) is about 3 planned marks, and there are 2"),
-    "planned: sealed anew": ("UPDATE planned SET seal = 'x' WHERE mark = 3", "(PLAN) is about other planned marks than there are"),
+    "planned: removed": ("DELETE FROM planned WHERE mark = 3", "(PLAN) counts 3 planned marks, but there are 2"),
+    "planned: sealed anew": ("UPDATE planned SET seal = 'x' WHERE mark = 3", "(PLAN) names other planned marks than there are"),
     # Marks: what is set once, and their lives.
     "marks: of another act": ("UPDATE marks SET act = act + 1 WHERE id = 5", "there are 4. Removed: 5."),
     "marks: swapped": (
         ["UPDATE marks SET id = -id WHERE id IN (1, 2)", "UPDATE marks SET id = 3 + id WHERE id < 0"], "Mark 1 (T2 of lake/d) was changed",
     ),
-    "marks: removed": ("DELETE FROM marks WHERE id = 2", "(MARK) is about 5 marks, and there are 4. Removed: 2."),
+    "marks: removed": ("DELETE FROM marks WHERE id = 2", "(MARK) counts 5 marks, but there are 4. Removed: 2."),
     "marks: added": (same("marks", "id = 1", "id=99"), "Mark 99 (T1 of lake/d) was changed"),
-    "marks: taken back again": (f"UPDATE marks SET status = 'MARKED' WHERE {T['T1']}", "Mark 1 (T1 of lake/d) is said to be MARKED"),
+    "marks: taken back again": (f"UPDATE marks SET status = 'MARKED' WHERE {T['T1']}", "Mark 1 (T1 of lake/d) has the status MARKED"),
     "marks: why it was taken back": (f"UPDATE marks SET why = 'x' WHERE {T['T1']}", "The end of mark 1 was changed"),
-    "marks: by which act": (f"UPDATE marks SET changed_act = act WHERE {T['T1']}", "Mark 1 (T1 of lake/d) is said to be UNMARKED"),
+    "marks: by which act": (f"UPDATE marks SET changed_act = act WHERE {T['T1']}", "Mark 1 (T1 of lake/d) has the status UNMARKED"),
     # Steps and outcomes.
-    "steps: removed": ("DELETE FROM steps WHERE mark = 4 AND outcome IS NOT NULL", "(SETTLE) is about 2 steps, and there are 1"),
+    "steps: removed": ("DELETE FROM steps WHERE mark = 4 AND outcome IS NOT NULL", "(SETTLE) counts 2 steps, but there are 1"),
     "marks: its bytes": ("UPDATE marks SET freed = 11 WHERE id = 3", "The end of mark 3 was changed"),
-    "batches: of other marks": ("UPDATE batches SET last = last + 1 WHERE open_ids IS NULL", "was changed: it has not the hash"),
+    "batches: of other marks": ("UPDATE batches SET last = last + 1 WHERE open_ids IS NULL", "was changed: its hash is wrong"),
     "batches: settled": ("UPDATE batches SET open_ids = NULL WHERE open_ids IS NOT NULL", "Mark 5 (T5 of lake/d) was changed past the ledger: the batch that"),
     "batches: not settled": ("UPDATE batches SET open_ids = ids WHERE open_ids IS NULL", "Mark 4 (T4 of lake/d) was changed past the ledger: the batch that"),
-    "batches: removed": ("DELETE FROM batches WHERE open_ids IS NOT NULL", "(BEGIN) is about 1 members, and there are none."),
+    "batches: removed": ("DELETE FROM batches WHERE open_ids IS NOT NULL", "(BEGIN) counts 1 members, but there are none."),
     # What is published.
     "published: swapped": (swap("published", "dataset", "lake/d", "lake/e"), "Row log, lake/d of published was changed"),
     # What no act is about.
-    "leases: removed": ("DELETE FROM leases WHERE dataset = 'lake/e'", "The table leases has 2 rows, and the ledger wrote 3: at least one was added or removed"),
+    "leases: removed": ("DELETE FROM leases WHERE dataset = 'lake/e'", "The table leases has 2 rows, and the ledger wrote 3: rows were added or removed"),
     "row counts: one less": (["DELETE FROM stops", "UPDATE row_counts SET rows = 0 WHERE name = 'stops'"], "Row stops of row_counts was changed or added"),
-    "clock: next id is far": ("UPDATE clock SET next_mark = 1000", "The clock says that the next mark is 1000, and there is a mark 5; by the record it is 6"),
+    "clock: next id is far": ("UPDATE clock SET next_mark = 1000", "The clock names 1000 as the next mark, but a mark 5 exists and the record names 6"),
     # The chain.
     "audit: an act removed": ("DELETE FROM audit WHERE deed = 'HOLD' AND position = 3", "Row 3 of the audit is missing"),
     "audit: the end removed": (
@@ -209,9 +209,9 @@ EDITS: dict[str, tuple[list[str] | str, str]] = {
             "DELETE FROM audit WHERE position = (SELECT max(position) FROM audit)",
             "UPDATE audit_head SET position = (SELECT max(position) FROM audit), hash = (SELECT hash FROM audit ORDER BY position DESC LIMIT 1)",
         ],
-        "The audit knows nothing of 1 batches",
+        "The audit does not know 1 batches",
     ),
-    "audit: another ledger": ("UPDATE audit_head SET ledger = 'x'", "The head of the audit says that this is ledger x"),
+    "audit: another ledger": ("UPDATE audit_head SET ledger = 'x'", "The head of the audit names ledger x"),
 }  # fmt: skip
 
 
@@ -351,7 +351,7 @@ def test_another_table_in_the_schema_of_a_server_is_a_remark(built: Ledger) -> N
     with undone(built) as connection:
         connection.execute(text("CREATE TABLE runs (id INTEGER)"))
         result = verify(connection)
-    assert (result.faults, result.remarks) == ((), ("The table runs in the ledger's schema is not the ledger's.",))
+    assert (result.faults, result.remarks) == ((), ("The table runs in the ledger's schema is not part of it.",))
 
 
 def faults_after(ledger: Ledger, statements: list[str] | str, *datasets: str) -> list[str]:
@@ -371,17 +371,17 @@ def test_a_sweep_names_every_row_of_the_rules_that_was_changed(built: Ledger, ed
 MARKS = {
     "another transaction": ("UPDATE marks SET \"transaction\" = 'T9' WHERE id = 5", "Mark 5 (T9 of lake/d) was changed"),
     "due earlier": ("UPDATE marks SET due_at = marked_at WHERE id = 4", "Mark 4 (T4 of lake/d) was changed"),
-    "brought back": ("UPDATE marks SET status = 'MARKED' WHERE id = 1", "Mark 1 (T1 of lake/d) is said to be MARKED"),
+    "brought back": ("UPDATE marks SET status = 'MARKED' WHERE id = 1", "Mark 1 (T1 of lake/d) has the status MARKED"),
     "not begun": ("UPDATE batches SET open_ids = NULL WHERE open_ids IS NOT NULL", "Mark 5 (T5 of lake/d) was changed past"),
     "of a batch that was changed": (
         "UPDATE batches SET begun_by = 'x' WHERE open_ids IS NOT NULL",
-        "was changed: it has not the hash",
+        "was changed: its hash is wrong",
     ),
     "of a batch that is open again": (
         "UPDATE batches SET open_ids = ids WHERE open_ids IS NULL",
         "Mark 4 (T4 of lake/d) was changed past",
     ),
-    "no attempt": ("UPDATE marks SET attempts = 0 WHERE id = 4", "its attempts is 0, and its steps say 1"),
+    "no attempt": ("UPDATE marks SET attempts = 0 WHERE id = 4", "its attempts is 0, but by its steps it is 1"),
     "changed at another time": (
         "UPDATE marks SET changed_at = marked_at WHERE id = 4",
         "Mark 4 (T4 of lake/d) was changed: its changed_at",
@@ -516,15 +516,15 @@ NEW = {
     "a new mark": ("UPDATE marks SET policy = 'x' WHERE \"transaction\" = 'T8'", "(T8 of lake/d) was changed"),
     "a new step": ("UPDATE steps SET why = 'x'", "The step of mark 2 to MARKED was changed"),
     "a new end": ("UPDATE marks SET freed = 9 WHERE status = 'SWEPT'", "The end of mark 3 was changed"),
-    "a new end removed": ("UPDATE marks SET end_seal = NULL WHERE status = 'SWEPT'", "(T8 of lake/d) is said to be SWEPT"),
+    "a new end removed": ("UPDATE marks SET end_seal = NULL WHERE status = 'SWEPT'", "(T8 of lake/d) has the status SWEPT"),
     "a new unmarking": ("UPDATE marks SET why = 'x' WHERE \"transaction\" = 'T1'", "The end of mark 1 was changed"),
     "a new unmarking by another": ("UPDATE marks SET changed_by = 'x' WHERE \"transaction\" = 'T1'", "its changed_by is x"),
-    "a new batch": ("UPDATE batches SET begun_by = 'x'", "was changed: it has not the hash of what it says"),
+    "a new batch": ("UPDATE batches SET begun_by = 'x'", "was changed: its hash is wrong"),
     "a new batch open again": ("UPDATE batches SET open_ids = ids", "Mark 3 (T8 of lake/d) was changed past the ledger"),
     "a new plan": ("UPDATE planned SET bytes = 99", "of plan"),
     "a new act": ("UPDATE audit SET actor = 'x' WHERE position = (SELECT max(position) FROM audit)", "was changed"),
     "the act up to which all was verified": (
-        "UPDATE audit SET hash = 'x' WHERE position = (SELECT min(position) - 1 FROM audit WHERE deed = 'VERIFY')", "is not the one up to which",
+        "UPDATE audit SET hash = 'x' WHERE position = (SELECT min(position) - 1 FROM audit WHERE deed = 'VERIFY')", "is not the row up to which",
     ),
     "what is new removed": (
         "DELETE FROM audit WHERE position > (SELECT min(position) FROM audit WHERE deed = 'VERIFY')", "are missing",

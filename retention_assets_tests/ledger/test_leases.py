@@ -84,7 +84,7 @@ def test_an_attempt_writes_nothing_once_another_has_joined(marked: Ledger, write
     assert (older.lease.attempt, newer.lease.attempt) == (1, 2)
     before = (marked.marks.table(), marked.verify().head)
     lost = write(marked, older.lease, plan, batch)["lake/d"]
-    assert re.match(r"part 0 of lake/d was begun once more .*\(attempt 1\). Nothing was written", lost)
+    assert re.match(r"part 0 of lake/d was begun again .*attempt 1. Nothing was written", lost)
     assert (marked.marks.table(), marked.verify().head) == before
     # The newer one does, also for what the older one had begun.
     assert not write(marked, newer.lease, plan, batch)
@@ -278,7 +278,7 @@ def test_a_task_hears_that_it_has_to_stop_and_the_first_reason_stands(ledger: Le
 
 def test_a_task_stops_when_whoever_started_its_run_is_silent(ledger: Ledger) -> None:
     runs = ledger.sweep_runs
-    assert "was not heard of" in (runs.report(RUN, 0, "") or "")
+    assert "gave no sign of life" in (runs.report(RUN, 0, "") or "")
     runs.beat(RUN)
     assert runs.report(RUN, 0, "") is None
     with ledger.database.reading() as connection:

@@ -172,7 +172,7 @@ def test_a_life_that_is_said_to_be_swept_twice_is_a_violation(ledger: Ledger, fi
     for life, (opened, closed) in zip(lives, (first, second), strict=True):
         here = (MARKS.c.opened_at == life[0]) & (MARKS.c.closed_at == life[1])
         write_past_ledger(ledger, update(MARKS).where(here).values(opened_at=opened, closed_at=closed))
-    assert faults(ledger) == ["T was swept again, and is no other transaction than the first time"] * found
+    assert faults(ledger) == ["T was swept twice, and is the same transaction"] * found
 
 
 def test_a_mark_of_a_new_life_is_taken_back_and_the_one_that_was_swept_is_not(ledger: Ledger) -> None:
@@ -253,7 +253,7 @@ def test_the_history_says_that_nothing_became_free(hidden: Ledger) -> None:
     life = life_of("lake/d", TransactionLife("T2", True, marks=marks), (), LATER)
     assert life.said is None
     assert hidden.histories.hidden([1, marks[-1].id, 2**40]) == {marks[-1].id}
-    assert life.words.startswith("hidden: its place keeps versions of it, and nothing became free, at ")
+    assert life.words.startswith("hidden: its place keeps versions of it, so no space was freed, at ")
     assert (marks[-1].events[-1].outcome, marks[-1].events[-1].bytes) == ("HIDDEN", 0)
 
 

@@ -86,7 +86,7 @@ def test_a_ledger_of_another_revision_is_refused_and_left_alone(url: str, revisi
         for statement in statements.split("; "):
             write_past_ledger(ledger, statement)
     before = contents(url)
-    sentence = f"has revision {revision}, and this version of retention-assets needs revision {REVISION}. Nothing was changed"
+    sentence = f"has revision {revision}, but this version of retention-assets needs revision {REVISION}. Nothing was changed"
     with pytest.raises(Refused, match=sentence) as refusal:
         open_ledger(url, simulated=True)
     assert "Start a new ledger under another URL" in str(refusal.value)

@@ -114,21 +114,21 @@ def test_an_accepted_scan_is_used_once(ledger: Ledger) -> None:
 @pytest.mark.parametrize(
     ("prepare", "words"),
     [
-        (lambda ledger: scanned(ledger, KEPT), "Scan 1 of blobs is kept: only a braked one waits"),
-        (lambda ledger: scanned(ledger, FAILED), "Scan 1 of blobs is failed: only a braked one waits"),
+        (lambda ledger: scanned(ledger, KEPT), "Scan 1 of blobs is kept: only a braked scan can be accepted"),
+        (lambda ledger: scanned(ledger, FAILED), "Scan 1 of blobs is failed: only a braked scan can be accepted"),
         (lambda ledger: ledger.scans.begin(leased(ledger)), "Scan 1 of blobs is running"),
         (lambda ledger: scanned(ledger, BRAKED, "ice"), "blobs has no scan 1"),
         (
             lambda ledger: [scanned(ledger, end) for end in (BRAKED, KEPT)],
-            "is not the newest: scan 2 has ended since, and is kept",
+            "is not the newest: scan 2 has ended since with status kept",
         ),
         (
             lambda ledger: [scanned(ledger, end) for end in (BRAKED, FAILED)],
-            "is not the newest: scan 2 has ended since, and is failed",
+            "is not the newest: scan 2 has ended since with status failed",
         ),
         (lambda ledger: ledger.scans.accept("blobs", scanned(ledger, BRAKED).id, "bob", "r"), "was accepted by bob at "),
     ],
-    ids=("kept", "failed", "running", "of another store", "a newer one", "one that failed since", "accepted"),
+    ids=("kept", "failed", "running", "of another store", "a newer scan", "one that failed since", "accepted"),
 )
 def test_what_cannot_be_accepted_changes_nothing(ledger: Ledger, prepare: Callable[[Ledger], object], words: str) -> None:
     prepare(ledger)

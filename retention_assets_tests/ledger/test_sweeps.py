@@ -184,7 +184,7 @@ def test_the_next_sweeper_finds_what_the_last_one_left(marked: Ledger) -> None:
 def test_one_sweeper_per_dataset(marked: Ledger) -> None:
     take_lease(marked, "lake/d", "first")
     taken = marked.leases.take(["lake/d", "lake/other"], "second")
-    assert re.search("is being swept by first, who was last heard of at .*ends by itself", taken.others["lake/d"])
+    assert re.search("is being swept by first, whose last sign of life was at .*ends by itself", taken.others["lake/d"])
     assert {name: lease.token for name, lease in taken.leases.items()} == {"lake/other": 1}
 
 
@@ -238,7 +238,7 @@ def test_a_report_opens_once_and_adds_up(marked: Ledger) -> None:
         TODAY, {"lake/e": OpenedReport({"p": 1}, classes={"mark": 4, "keep": 2})}, LATER, "sweeper", {"lake/e": 6}
     )
     assert [report["to_delete"] for report in marked.reports.of(TODAY)] == [3, 4]
-    with pytest.raises(Refused, match="classes of lake/f sum to 1, and its log has 2"):
+    with pytest.raises(Refused, match="classes of lake/f add up to 1, but its log has 2"):
         marked.reports.open(TODAY, {"lake/f": OpenedReport(classes={"mark": 1})}, LATER, "sweeper", {"lake/f": 2})
     assert marked.reports.days() == [TODAY]
     assert marked.verify().faults == ()

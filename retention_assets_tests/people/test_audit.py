@@ -32,7 +32,7 @@ def test_a_sound_record_says_so_and_where_it_ends(written: Ledger, found: Json, 
     head = written.verify().head
     code, out, err = run("audit", "verify")
     assert (code, err) == (0, "")
-    assert out == f"The record is sound: 3 rows with 4 members say what was written.\nhead: 3 {head.hash}\n"
+    assert out == f"The record is sound: 3 rows with 4 members are unchanged.\nhead: 3 {head.hash}\n"
 
 
 def test_a_remark_about_another_table_is_printed_and_is_no_fault(run: Run, server: str) -> None:
@@ -43,8 +43,8 @@ def test_a_remark_about_another_table_is_printed_and_is_no_fault(run: Run, serve
     code, out, err = run("audit", "verify")
     assert (code, err) == (0, "")
     assert out.splitlines()[:2] == [
-        "The record is sound: 1 rows with 0 members say what was written.",
-        "remark: The table runs in the ledger's schema is not the ledger's.",
+        "The record is sound: 1 rows with 0 members are unchanged.",
+        "remark: The table runs in the ledger's schema does not belong to the ledger.",
     ]
 
 
@@ -64,12 +64,12 @@ def test_a_tampered_record_is_named_row_by_row_and_fails(written: Ledger, run: R
     write_past_ledger(written, "UPDATE marks SET policy = 'x' WHERE id = 2")
     code, out, err = run("audit", "verify")
     assert code == 1
-    assert "Row 2 of the audit (UNMARK) was changed: it has not the hash of what it says." in out.splitlines()
-    assert "Mark 2 (T2 of lake/d) was changed: it has not the hash of what it says." in out.splitlines()
+    assert "Row 2 of the audit (UNMARK) was changed: its hash is wrong." in out.splitlines()
+    assert "Mark 2 (T2 of lake/d) was changed: its hash is wrong." in out.splitlines()
     assert "sound" not in out
     # Who took the mark back is now said to be another than its row says.
-    assert "Mark 1 (T1 of lake/d) was changed: its changed_by is ann, and its steps say bob." in out
-    assert err == "3 faults: the record does not say what was written.\n"
+    assert "Mark 1 (T1 of lake/d) was changed: its changed_by is ann, but by its steps it is bob." in out
+    assert err == "3 faults: the record was changed.\n"
     code, out, _ = run("audit", "verify", "--format", "json")
     assert (code, len(json.loads(out)["faults"])) == (1, 3)
 
@@ -90,7 +90,7 @@ def test_a_record_written_anew_is_found_by_its_known_head_which_stays(written: L
     Path("head.json").write_text(noted)
     code, out, err = run("audit", "verify", "--known", "head.json", "--save-head", "head.json")
     assert code == 1
-    assert "Row 2 of the audit is not the one that was noted before: the audit was written anew." in out
+    assert "Row 2 of the audit is not the row that was noted before: the audit was rewritten." in out
     assert err.endswith("head.json was not written.\n")
     assert Path("head.json").read_text() == noted
 
@@ -100,9 +100,9 @@ def test_a_record_written_anew_is_found_by_its_known_head_which_stays(written: L
     [
         (None, "is not there"),
         ("{", "is no JSON"),
-        ("[]", "is no head of an audit"),
-        ('{"position": -1, "hash": "' + "a" * 64 + '"}', "is no head of an audit"),
-        ('{"position": 2, "hash": "short"}', "is no head of an audit"),
+        ("[]", "is not a head of an audit"),
+        ('{"position": -1, "hash": "' + "a" * 64 + '"}', "is not a head of an audit"),
+        ('{"position": 2, "hash": "short"}', "is not a head of an audit"),
     ],
     ids=["missing", "broken", "a list", "before the beginning", "half a hash"],
 )
@@ -162,7 +162,7 @@ def test_a_reset_takes_back_what_a_fast_clock_has_marked(
     acts = [json.loads(line) for line in ledger.audit_lines()]
     assert [act["deed"] for act in acts if act["reason"] == "the battery was flat"] == ["UNMARK", "CLOCK"]
     code, out, err = run("clock", "reset", "--reason", "once more")
-    assert (code, err) == (0, "Next: `retention run` marks anew what policies select.\n")
+    assert (code, err) == (0, "Next: `retention run` marks again what policies select.\n")
     assert out.startswith("0 marks were taken back.\n")
     assert "2026-01-01T00:00:00Z" in out
 

@@ -240,7 +240,7 @@ def test_what_can_not_be_accepted_is_said_with_a_remedy(lake: Lake, run: Run) ->
         ("--head", 1, "there is nothing to accept"),
         ("--store lake", 1, "there is nothing to accept"),
         ("--store lak", 2, "Did you mean lake?"),
-        ("--store lake --head", 2, "head, store, policies: stand beside each other"),
+        ("--store lake --head", 2, "head, store, policies: are given together"),
     ):
         ended, _, err = run("audit", "accept", *typed.split(), "-r", "r")
         assert (ended, words in err) == (code, True), err

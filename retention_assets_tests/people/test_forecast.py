@@ -197,11 +197,11 @@ def test_only_the_datasets_that_are_asked_for_are_foreseen(viewed: Lake, run: Ru
     assert foreseen(viewed).in_force.total("deleted") == 2
     assert foreseen(viewed, datasets=("lake/e",)).in_force.total("deleted") == 1
     assert foreseen(viewed, datasets=("nothing",)).in_force.datasets == 0
-    assert run("forecast", "--dataset", "lake/x*")[:2] == (DONE, "There is no dataset whose days could be foreseen.\n")
+    assert run("forecast", "--dataset", "lake/x*")[:2] == (DONE, "There is no dataset to forecast.\n")
 
 
 def test_an_instant_behind_which_there_are_too_few_years_and_settings_without_a_store_are_refused(lake: Lake) -> None:
-    with pytest.raises(BadInput, match="years enough"):
+    with pytest.raises(BadInput, match="an earlier instant"):
         foreseen(lake, as_of=AS_OF.replace(year=9990))
     lake.configures(stores=[])
     with pytest.raises(BadInput, match="no store"):
@@ -332,7 +332,7 @@ def test_each_log_of_the_chosen_datasets_is_read_once(new: Lake, monkeypatch: py
 
 def test_a_simulation_does_not_begin_before_the_newest_mark(new: Lake) -> None:
     new.marks()
-    with pytest.raises(Refused, match="a simulation begins then or later"):
+    with pytest.raises(Refused, match="a simulation can't begin earlier"):
         simulated(new, begin=MARKED - DAY)
 
 
@@ -362,7 +362,7 @@ def test_eight_days_show_the_sweep_in_a_table_and_as_json(lake: Lake, run: Run) 
     assert (code, err) == (DONE, "")
     assert out.startswith("In 8 days: 3 marked, 2 deleted (")
     assert "nothing was changed" in out
-    assert "What will arrive later is not in it." in out
+    assert "New data is not in it." in out
     rows = {line.split("│")[1].strip() for line in out.splitlines() if "│" in line}
     assert rows == {"2026-03-31", "2026-04-06", "2026-04-07"}
     code, out, _ = run("simulate", *options, "--format", "json")

@@ -74,7 +74,7 @@ LIVES: dict[str, tuple[Callable[[Ledger], object], tuple[str, str], str, str]] =
     "held too late": (swept_and_then_held, AFTER, "SWEPT", "deleted (10 bytes) at … by sweeper; policy p@1 marked it"),
     "gone already": (
         lambda ledger: begun(ledger, Outcome.ALREADY_GONE),
-        AFTER, "SWEPT", "found to be gone already at … by sweeper; policy p@1 marked it",
+        AFTER, "SWEPT", "was already gone at … by sweeper; policy p@1 marked it",
     ),
     "failed once": (
         lambda ledger: begun(ledger, Outcome.FAILED, 0, "the disk is on fire"),
@@ -129,7 +129,7 @@ def test_every_step_of_every_mark_is_a_field(ledger: Ledger, found: Json) -> Non
 # T as its log has it, and one that had its id before.
 NOW = (AS_OF - timedelta(days=90),) * 2
 BEFORE_NOW = (NOW[0], NOW[1] - timedelta(microseconds=1))
-SWEPT_BEFORE = "an earlier one of its name was deleted (10 bytes) at … by sweeper; policy p@1 marked it"
+SWEPT_BEFORE = "an earlier transaction of this name was deleted (10 bytes) at … by sweeper; policy p@1 marked it"
 
 
 def came_again(ledger: Ledger, *marked: Times) -> None:
@@ -154,12 +154,11 @@ def both_swept(ledger: Ledger) -> None:
         ),
         pytest.param(
             lambda ledger: came_again(ledger, (NOW[0], None)), "MARKED",
-            f"due since 2026-01-08 00:00 UTC, {MARK}; its log has another one of its name now, so it is not swept;"
-            f" held by h, so it is not swept; {SWEPT_BEFORE}", id="another is marked",
+            f"due since 2026-01-08 00:00 UTC, {MARK}; its log has another transaction of this name now, so it is not swept; " f"held by h, so it is not swept; {SWEPT_BEFORE}", id="another is marked",
         ),
         pytest.param(
             both_swept, "SWEPT",
-            f"{SWEPT_BEFORE.removeprefix('an earlier one of its name was ')}; {SWEPT_BEFORE}", id="both are swept",
+            f"{SWEPT_BEFORE.removeprefix('an earlier transaction of this name was ')}; {SWEPT_BEFORE}", id="both are swept",
         ),
     ],
 )  # fmt: skip
@@ -253,7 +252,7 @@ def test_a_hold_of_a_file_that_asks_for_attributes_needs_a_log(ledger: Ledger, f
         return [row["holds"] for row in found("history", "lake/d", "T", *options)["transactions"]]
 
     assert (holds(*LOG), holds()) == ([["gold"]], [[]])
-    assert "the hold gold asks for attributes of datasets" in run("history", "lake/d", "T")[2]
+    assert "the hold gold selects by attributes of datasets" in run("history", "lake/d", "T")[2]
     assert run("history", "lake/d", "U", *LOG)[1].count("held by gold") == 1
 
 
@@ -288,7 +287,7 @@ def test_the_commands_find_the_ledger_of_the_settings_on_either_database(url: st
     [
         (lambda _: None, "it is marked, and swept when its grace is over."),
         (lambda lake: lake.sweeps(), "it was swept."),
-        (lambda lake: lake.branches("late", "S1"), "it is spared. It is marked: the sweep looks once more"),
+        (lambda lake: lake.branches("late", "S1"), "is enough to spare it. It is marked. The sweep checks again"),
     ],
     ids=["marked", "swept", "needed again"],
 )

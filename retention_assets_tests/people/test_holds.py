@@ -17,7 +17,7 @@ from retention_assets_tests.ledger.states import LATER, T0, candidates, take_lea
 from retention_assets_tests.people.conftest import Json, Run, error_of
 
 PLACE = ("hold", "--name", "h", "--dataset", "lake/raw.*", "--reason", "lawsuit")
-NOTHING_JUDGED = "Nothing was judged yet, so nobody can say how much this hold is about. It is placed.\n"
+NOTHING_JUDGED = "It is not known how much the hold matches, because nothing was judged yet.\n"
 ENDS = "Next: `retention release h --reason …` ends it.\n"
 FILES = "policies: []\nholds: [{name: kept, datasets: lake/legal, reason: law}, {name: over, datasets: lake/x, until: 2020-01-01}]\n"
 
@@ -42,9 +42,9 @@ def test_a_hold_is_read_back_as_a_sentence(run: Run) -> None:
     code, out, err = run(*PLACE)
     assert (code, err) == (0, f"store 'lake' of 'lake/raw.*' is not in the settings.\n{NOTHING_JUDGED}{ENDS}")
     assert out == (
-        "The hold h is placed.\nHolds everything of the datasets lake/raw.*: nothing of it is marked or swept until it is"
-        " released, because: lawsuit (owner ann).\nWhat of it is marked stays marked, and the sweep spares it; `keep` takes the"
-        " marks back as well.\n"
+        "The hold h is placed.\nHolds everything of the datasets lake/raw.*: nothing of it is marked or swept until it is "
+        "released, because: lawsuit (owner ann).\nIts marks stay, and the sweep spares them. `retention keep` takes the "
+        "marks back as well.\n"
     )
 
 
@@ -98,7 +98,7 @@ def test_a_hold_says_how_much_of_the_last_evaluation_it_is_about(
     assert (code, said["datasets"], said["transactions"], said["sweeping"]) == (0, datasets, transactions, [])
     run("release", "h", "--reason", "r")
     about = f"{count(datasets, 'dataset')} and {count(transactions, 'transaction')}"
-    assert f"It is about {about} of the last evaluation." in run(*arguments)[1]
+    assert f"It holds {about} of the last evaluation." in run(*arguments)[1]
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_a_hold_that_is_about_nothing_is_placed_and_fails_unless_that_is_meant(
 ) -> None:
     left, out, err = run("hold", "--name", "h", *options, "--reason", "r", *anyway, "--format", "json")
     assert (left, json.loads(out)["datasets"], json.loads(out)["transactions"]) == (code, datasets, 0)
-    assert "none of the transactions of the last evaluation. It is placed; check its names." in err
+    assert "no transaction of the last evaluation. Check its names." in err
     assert [hold.name for hold in judged.holds.in_force(T0)] == ["h"]
 
 
@@ -205,6 +205,6 @@ def test_a_hold_of_a_file_is_released_in_the_file(ledger: Ledger, run: Run) -> N
     Path("policies").mkdir()
     Path("policies/p.yaml").write_text("holds: [{name: kept, datasets: '*', reason: law}]")
     code, _, err = run("release", "kept", "--reason", "r")
-    assert (code, err) == (1, "The hold kept stands in a policy file: it is released by taking it out of the file.\n")
+    assert (code, err) == (1, "The hold kept is in a policy file. To release it, take it out of the file.\n")
     code, _, err = run("release", "other", "--reason", "r")
     assert (code, "No hold named other is in force" in err) == (1, True)

@@ -24,7 +24,7 @@ def judged(lake: Lake, run: Run, local_spark: None) -> Lake:
     ("policy", "hold", "sentence"),
     [
         (OLD.replace("lake/*", "lake/Orders"), "", "Policy old is about no dataset: nothing matches 'lake/Orders'. Did you mean lake/orders?"),
-        (OLD.replace("['lake/*']", "['lake/*'], exclude: ['lake/order']"), "", "Policy old excludes no dataset by 'lake/order'. Did you mean lake/orders?"),
+        (OLD.replace("['lake/*']", "['lake/*'], exclude: ['lake/order']"), "", "Policy old excludes nothing by 'lake/order'. Did you mean lake/orders?"),
         (OLD, "{name: h, datasets: ['lake/orders '], reason: r}", "Hold h holds nothing: no dataset matches 'lake/orders '. Did you mean lake/orders?"),
         (OLD, "{name: h, datasets: ['lake/orderѕ'], reason: r}", "Hold h holds nothing: no dataset matches 'lake/orderѕ'. Did you mean lake/orders?"),
         (OLD, "{name: h, datasets: ['lake/*'], transactions: ['s1'], reason: r}", "Hold h holds nothing by 's1'. Did you mean S1?"),

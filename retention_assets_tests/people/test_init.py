@@ -30,7 +30,7 @@ def test_a_folder_is_one_to_begin_in(empty: Run) -> None:
     code, out, err = empty("init")
     assert (code, files()) == (0, FILES)
     assert all(name in out for name in FILES)
-    assert err.startswith("Next: say in retention.yaml where your data is")
+    assert err.startswith("Next: name the place of your data in retention.yaml")
     assert empty("validate")[0] == 0
     assert load_settings(Path("retention.yaml")).clock.simulated is False
     assert "/.retention/" in Path(".gitignore").read_text().splitlines()
@@ -63,8 +63,8 @@ def test_nothing_that_is_there_is_written_over(name: str, empty: Run) -> None:
     Path(name).write_text("mine\n")
     code, out, _ = empty("init")
     assert (code, Path(name).read_text(), files()) == (0, "mine\n", FILES)
-    assert re.search(rf"^{re.escape(name)} +was there already, and is as it was$", out, re.MULTILINE)
-    assert out.count("was there already") == 1
+    assert re.search(rf"^{re.escape(name)} +exists already and is unchanged$", out, re.MULTILINE)
+    assert out.count("exists already") == 1
 
 
 def test_a_link_is_not_written_through_and_a_gitignore_that_lacks_the_ledger_is_named(empty: Run, tmp_path: Path) -> None:

@@ -239,10 +239,10 @@ REFUSED: dict[str, tuple[str, str, Mapping[str, Any], str, Callable[[Place], obj
     "a name that is near": ("explain", "explain lake/a S4", {"dataset": "lake/a", "transaction": "S4"}, "Did you mean S3, S2 or S1?", None),
     "without a confirmation": (
         "change_realm", "realm acme", {"name": "acme", "status": "PURGING", **SAID},
-        "still stop it. The marks are due at once. If that is meant, say --yes, or set `yes: true` in a launchpad.", None,
+        "Only holds stop it. The marks are due at once. To confirm, add --yes, or set `yes: true` in the launchpad.", None,
     ),
     "no ledger": ("unmark", "unmark", {"policy": "old", **SAID}, "no ledger yet at sqlite:///", no_ledger),
-    "a result that is a fault": ("audit_verify", "audit verify", {"actor": "ann"}, "1 faults: the record does not", changed_past_ledger),
+    "a result that is a fault": ("audit_verify", "audit verify", {"actor": "ann"}, "1 faults: the record was", changed_past_ledger),
     "a result with failures": ("housekeeping", "housekeeping", {"as_of": DAY}, "is being swept by a sweep", leased),
     "broken policies": ("preview", "plan", {"as_of": DAY}, "Did you mean older_than?", broken_policies),
 }  # fmt: skip

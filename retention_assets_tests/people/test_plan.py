@@ -175,7 +175,9 @@ def test_what_a_check_has_found_is_told_for_the_run_judges_anew(lake: Lake) -> N
         ledger.objections.object({"lake/d": "two of them are needed", "lake/z": "other"}, "nothing_needed", "run 1")
     plan = planned(lake)
     (note,) = plan.notes
-    assert note.startswith("lake/d: nothing_needed failed in run 1: two of them are needed. Unless the run's own check")
+    assert note.startswith(
+        "lake/d: nothing_needed failed in run 1: two of them are needed. A run sweeps nothing of it until this check passes"
+    )
     assert {name for name, _ in keys(plan.deleted)} == {"lake/d", "lake/e", "lake/now"}
 
 
@@ -240,7 +242,7 @@ def test_money_is_printed_where_there_is_a_price(lake: Lake, run: Run) -> None:
     out, plan = run("plan", *AT_DUE)[1], planned(lake)
     deleted = plan.total("deleted")
     assert f"Deleting saves {deleted.bytes:,.2f} EUR a month, its requests cost {deleted.transactions}.00 EUR." in out
-    assert "EUR are billed on, as it is deleted early" in out
+    assert "EUR are still billed: deleted early" in out
     assert "saved a month" in out
     assert any(line.rstrip(" │").endswith(" EUR") for line in out.splitlines()[5:])
 

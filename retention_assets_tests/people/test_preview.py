@@ -75,7 +75,7 @@ def test_preview_of_a_refused_dataset_exits_with_four_and_goes_on_with_the_other
     assert code == 4
     assert found["datasets"] == {"lake/bad": {"refused": {"fault": "cycle", "transaction": "X"}}, "lake/d": {"refused": None}}
     assert {row["dataset"] for row in found["transactions"]} == {"lake/d"}
-    assert err == "1 of 2 datasets were refused: their logs are not sound.\n"
+    assert err == "1 of 2 datasets were refused, because their logs are not sound.\n"
     code, out, err = run("preview", *write(SOUND, more=CYCLE))
     assert (code, "refused" in err) == (4, True)
     for words in ("mark", "spare", "LATEST_VIEW", "lake/bad", "cycle", "S"):
@@ -106,7 +106,7 @@ def test_preview_takes_many_policies_and_refuses_two_of_one_name(run: Run) -> No
     options = write(SOUND)
     Path("q.yaml").write_text(OLD)
     code, out, err = run("preview", *options, "--policies", "q.yaml", "--format", "json")
-    assert (code, out, "is the name of another policy as well" in err) == (2, "", True)
+    assert (code, out, "is also the name of another policy" in err) == (2, "", True)
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_explain_tells_the_demonstration_of_a_shared_transaction(transaction: st
     assert (found["verdict"], found["policy"]) == ("spare", "old")
     assert found["reasons"] == [reason("LATEST_VIEW", "xyz")]
     assert {one["branch"]: one["view"] for one in found["branches"]} == {"abc": 1, "xyz": 0}
-    assert "'abc' alone it could go" in found["summary"]
+    assert "'abc' does not need it" in found["summary"]
     assert "'xyz' shares it" in found["summary"]
     assert [(one["policy"], one["selects"]) for one in found["policies"]] == [("old", True)]
     code, out, err = run("explain", "lake/d", transaction, *options)

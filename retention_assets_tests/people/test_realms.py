@@ -16,14 +16,14 @@ from retention_assets_tests.sweep.lakes import Lake
 UNKNOWN = ("realm", "acme", "--status", "PURGING", "--reason", "contract ended")
 # The settings of these tests have no store.
 PURGE = (*UNKNOWN, "--anyway")
-WHAT = "Purging acme: the next evaluation marks everything of it, whatever the policies say; holds still stop it."
+WHAT = "Purging acme: the next evaluation marks everything in it, whatever the policies say. Only holds stop it."
 
 
 def test_a_realm_that_is_purged_says_what_that_does(ledger: Ledger, run: Run) -> None:
     code, out, err = run(*PURGE, "--grace", "9d", "--yes")
     assert code == 0
     assert out == "acme is PURGING; marks that purging makes have a grace of 9 days.\n"
-    following = "Next: the next `retention run` marks everything of it; `retention realm acme -s ACTIVE -r …` stops that.\n"
+    following = "Next: the next `retention run` marks everything in it; `retention realm acme -s ACTIVE -r …` stops that.\n"
     assert err == f"{WHAT} The marks are due 9 days later.\n{following}"
     assert ledger.realms.of("acme").status == "PURGING"
 
@@ -118,7 +118,7 @@ def test_a_realm_that_no_store_knows_is_not_purged_by_a_typo(
         shutil.rmtree(lake.folder / "log")
     code, _, err = run("realm", name, *UNKNOWN[2:], "--yes")
     assert code == (0 if is_known else 1)
-    unknown = f"Nothing was changed. No store knows a realm {name}.{guess} If it is meant all the same, say --anyway"
+    unknown = f"Nothing was changed. No store knows a realm {name}.{guess} To purge it all the same, add --anyway"
     assert (unknown in err) == (not is_known)
     with lake.opened() as ledger:
         assert list(ledger.realms.all()) == ([name] if is_known else [])
@@ -128,7 +128,7 @@ def test_a_store_that_is_away_is_named_where_a_realm_is_not_known(tmp_path: Path
     shutil.rmtree(Lake(tmp_path).folder / "log")
     code, _, err = run(*UNKNOWN, "--yes")
     assert code == 1
-    assert "No store knows a realm acme. lake could not be asked: " in err
+    assert "No store knows a realm acme. lake could not be read: " in err
 
 
 def test_a_realm_of_the_system_and_what_is_no_name_of_a_realm_are_refused(run: Run) -> None:
@@ -138,7 +138,7 @@ def test_a_realm_of_the_system_and_what_is_no_name_of_a_realm_are_refused(run: R
     for more in ((), ("--yes",), ("--anyway",)):
         # no warning of a purge that nobody may order
         code, _, err = run("realm", "::system::", "--status", "PURGING", "--reason", "r", *more)
-        assert (code, err) == (1, "::system:: is the system's: realms whose names begin with :: are not changed.\n")
+        assert (code, err) == (1, "::system:: belongs to the system: realms whose names begin with :: can't be changed.\n")
 
 
 @pytest.mark.parametrize(

@@ -166,7 +166,7 @@ def test_days_without_a_report_are_refused_with_those_that_have_one(
 
 def test_a_glob_that_fits_nothing_is_refused(reported: Ledger, run: Run) -> None:
     code, out, err = run("report", "--dataset", "lak/*")
-    assert (code, out, err) == (1, "", "No dataset in the report of 2026-01-10 fits lak/*.\n")
+    assert (code, out, err) == (1, "", "No dataset in the report of 2026-01-10 matches lak/*.\n")
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_a_glob_that_fits_nothing_is_refused(reported: Ledger, run: Run) -> None
     [
         ((FIRST, "--forecast", "30"), "--html"),
         (("--html", "missing/day.html"), "missing/day.html"),
-        ((FIRST, "--to", SECOND), "DATE is one day"),
+        ((FIRST, "--to", SECOND), "DATE stands beside"),
         (("--from", SECOND, "--to", FIRST), "--to 2026-01-08 is before --from 2026-01-10"),
         (("yesterday",), "is not a day (found 'yesterday'); expected one such as 2026-01-31"),
         (("2026-02-30",), "is not a day (found '2026-02-30')"),

@@ -76,12 +76,12 @@ def test_what_was_refused_is_said_and_makes_exit_code_4_unless_something_failed(
 
 
 @pytest.mark.usefixtures("lake")
-@pytest.mark.parametrize(("left", "words"), [(1234, "1,234 files of what was swept stay where they are"), (0, "")])
+@pytest.mark.parametrize(("left", "words"), [(1234, "1,234 files of swept transactions were not deleted"), (0, "")])
 def test_files_that_stay_are_said_on_stderr(left: int, words: str, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     ran = JobResult("run", DUE, {"swept_transactions": {"left": left}}, ())
     monkeypatch.setattr(headless, "run_job", lambda *_: ran)
     code, out, err = run("run", *AT_DUE)
-    assert (code, words in err, "stay where they are" in err) == (DONE, True, bool(words))
+    assert (code, words in err, "were not deleted" in err) == (DONE, True, bool(words))
     assert ("files left behind" in out) == bool(left)
 
 
@@ -192,8 +192,8 @@ def test_a_bare_run_after_days_that_were_simulated_says_what_to_type(lake: Lake,
     lake.marks()
     code, out, err = run("run", "--as-of", (MARKED - timedelta(days=1)).isoformat())
     assert (code, out) == (FAILED, "")
-    assert "The clock of this environment is simulated, and its marks have moved it to 2026-03-31 12:00 UTC" in err
-    assert "Go on with `retention run --as-of 2026-03-31T12:00Z`, or a later time." in err
+    assert "The clock of this environment is simulated and stands at 2026-03-31 12:00 UTC" in err
+    assert "Repeat the command with `--as-of 2026-03-31T12:00Z` or a later time." in err
 
 
 @pytest.mark.parametrize(

@@ -92,7 +92,7 @@ def superseded(ledger: Ledger) -> ScanRecord:
 
 def test_where_nothing_was_scanned_the_list_says_so_and_makes_no_ledger(run: Run, found: Json) -> None:
     code, out, _ = run("scans")
-    assert (code, out.strip().splitlines()[0]) == (0, "Nothing was ever scanned: `retention run` does it")
+    assert (code, out.strip().splitlines()[0]) == (0, "No scan yet: `retention run` scans")
     assert found("scans") == []
 
 
@@ -135,7 +135,7 @@ def test_what_waits_for_a_person_is_said_until_it_was_accepted(ledger: Ledger, r
 def test_who_accepts_a_scan_is_told_what_was_odd_and_what_comes_next(ledger: Ledger, run: Run) -> None:
     braked(ledger)
     assert run("scans", "blobs", "accept", "1", *WHY) == (
-        0, f"Scan 1 of blobs is accepted, though {ODD}.\n",
+        0, f"Scan 1 of blobs is accepted, although {ODD}.\n",
         "Next: the next `retention run` judges it, and marks what its policies select.\n",
     )  # fmt: skip
     acts = [json.loads(line) for line in ledger.audit_lines()]
@@ -145,15 +145,15 @@ def test_who_accepts_a_scan_is_told_what_was_odd_and_what_comes_next(ledger: Led
 @pytest.mark.parametrize(
     ("prepare", "arguments", "words", "code"),
     [
-        (scanned, ("blobs", "accept", "1"), "Scan 1 of blobs is kept: only a braked one waits for somebody to accept it.", 1),
-        (superseded, ("blobs", "accept", "1"), "Scan 1 of blobs is not the newest: scan 2 has ended since, and is kept", 1),
+        (scanned, ("blobs", "accept", "1"), "Scan 1 of blobs is kept: only a braked scan can be accepted.", 1),
+        (superseded, ("blobs", "accept", "1"), "Scan 1 of blobs is not the newest: scan 2 has ended since with status kept", 1),
         (
             other_settings,
             ("blobs", "accept", "1"),
-            "any more: its settings are other ones by now (realm). Nothing was changed",
+            "out of date: its settings are other ones by now (realm). Nothing was changed",
             1,
         ),
-        (no_longer_purged, ("blobs", "accept", "1"), "of the present any more: no longer PURGING: c. Nothing was changed", 1),
+        (no_longer_purged, ("blobs", "accept", "1"), "out of date: no longer PURGING: c. Nothing was changed", 1),
         (braked, ("blobs", "accept", "9"), "blobs has no scan 9. `retention scans blobs` lists", 1),
         (braked, ("blob", "accept", "1"), "scanned (found blob); expected one of blobs, my objects. Did you mean blobs?", 2),
         (braked, ("lake", "accept", "1"), "store: is no store that is scanned (found lake)", 2),
@@ -183,9 +183,9 @@ def test_there_is_nothing_to_accept_without_a_ledger(run: Run) -> None:
         ("accept 1", "name it and say why"),
         ("accept -r x", "name it and say why"),
         ("export", "say where"),
-        ("--realm acme", "--realm, --all and --to say what is exported"),
-        ("accept 1 -r x --all", "--realm, --all and --to say what is exported"),
-        ("-r x", "--reason says why a scan is accepted"),
+        ("--realm acme", "--realm, --all and --to go with export"),
+        ("accept 1 -r x --all", "--realm, --all and --to go with export"),
+        ("-r x", "--reason goes with accept"),
         ("show", "'show' is not one of"),
     ],
 )
@@ -335,13 +335,13 @@ def test_many_objects_are_written_into_many_files(place: Place, monkeypatch: pyt
 
 def test_another_scan_than_the_newest_whole_one_is_exported_by_its_number(place: Place) -> None:
     place.scan(ScanStatus.BRAKED)
-    with pytest.raises(Refused, match="No scan of blobs was ever whole"):
+    with pytest.raises(Refused, match="No scan of blobs was ever complete"):
         place.export()
     assert place.export(scan=1)[1]["objects"] == 3
     shutil.rmtree(place.folder / "out")
     place.scan()
     (place.folder / "warehouse" / "scans" / "blobs" / "1").rename(place.folder / "gone")
-    with pytest.raises(Refused, match=r"What scan 1 of blobs has listed is no longer there.*Leave the scan out"):
+    with pytest.raises(Refused, match=r"The listing of scan 1 of blobs is no longer kept.*Leave the scan out"):
         place.export(scan=1)
     assert place.export()[1]["scan"] == 2
 

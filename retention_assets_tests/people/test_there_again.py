@@ -88,9 +88,9 @@ def test_what_a_backup_brought_back_is_said_by_the_run_the_check_and_its_history
     code, (warning,), deleted = day(run, 2)
     assert (code, deleted) == (0, 0)
     assert warning.startswith("check nothing_deleted_is_back: 4 violations in 3 datasets. ")
-    assert "lake/a: 2 transactions that were deleted are there again (S1, S2): see `retention history lake/a S1`" in warning
-    assert "ods/unit: 1 transaction that was deleted is there again (U1): see `retention history ods/unit U1`" in warning
-    assert "blobs/acme: 1 transaction that was deleted is there again (acme/2)" in warning
+    assert "lake/a: 2 deleted transactions are back (S1, S2): see `retention history lake/a S1`" in warning
+    assert "ods/unit: 1 deleted transaction is back (U1): see `retention history ods/unit U1`" in warning
+    assert "blobs/acme: 1 deleted transaction is back (acme/2)" in warning
     for dataset, names in GONE.items():
         for life in lives(run, dataset, *names):
             assert life["message"] == "Transaction data was deleted, and is there again."

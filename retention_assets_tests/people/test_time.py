@@ -256,7 +256,7 @@ def test_a_simulated_environment_leaves_a_real_ledger_alone_and_the_other_way_ro
     before = state(lake)
     lake.settings_file.write_text(json.dumps({**settings, "clock": {"simulated": True}}))
     for arguments in (("run", "--as-of", text_of(now() + 8 * DAY)), ("marks",), ("clock", "accept", "--actor", "ann")):
-        assert "the ledger is a real one" in str(command(lake, *arguments))
+        assert "but the ledger is real" in str(command(lake, *arguments))
     simulated = {**settings, "clock": {"simulated": True}, "ledger": f"sqlite:///{lake.folder}/other.db"}
     lake.settings_file.write_text(json.dumps(simulated))
     assert command(lake, "clock", "accept", "--as-of", "2100-01-01T00:00:00Z", "--actor", "ann") is None

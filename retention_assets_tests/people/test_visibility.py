@@ -79,7 +79,7 @@ def test_one_branch_can_be_asked_for(found: Json, run: Run) -> None:
     }  # fmt: skip
     words = " ".join(run("as-of", "lake/d", ago("15d"), *LOG)[1].split())
     assert "on dev at 2026-03-16T12:00:00Z: the current view" in words
-    assert "on main at 2026-03-16T12:00:00Z: the view that was current" in words
+    assert "on main at 2026-03-16T12:00:00Z: the view of that time" in words
     code, out, err = run("as-of", "lake/d", ago("15d"), *LOG, "--branch", "devel")
     assert (code, out, err) == (2, "", "branch 'devel' is not a live branch of lake/d. Did you mean dev?\n")
 
@@ -121,7 +121,7 @@ def test_before_the_visibility_mark_nothing_is_shown_but_what_is_current(ledger:
     assert views(found("as-of", "lake/d", ago("15d"), *LOG)) == {"dev": "ABX", "main": "D"}
     code, out, err = run("as-of", "lake/d", ago("16d"), *LOG, "--format", "json")
     assert (code, out) == (1, "")
-    assert err.startswith("The history of lake/d before 2026-03-16T12:00:00Z is not to be read: ")
+    assert err.startswith("The history of lake/d before 2026-03-16T12:00:00Z can't be read: ")
     # What dev's readers saw then they see today.
     assert views(found("as-of", "lake/d", ago("16d"), *LOG, "--branch", "dev")) == {"dev": "ABX"}
     assert run("as-of", "lake/d", ago("21d"), *LOG, "--branch", "dev")[0] == 1
@@ -188,7 +188,7 @@ def test_a_fast_clock_cannot_hide_the_current_view(found: Json) -> None:
 
 def test_a_dataset_without_a_committed_transaction_has_nothing_to_advance_to(run: Run) -> None:
     write("main: A:APPEND!@5d - B:APPEND?@1d")
-    assert "Nothing of lake/d was ever committed" in error_of(run("advance", "lake/d", "--retention", "1d", *LOG), 1)
+    assert "lake/d has no committed transaction" in error_of(run("advance", "lake/d", "--retention", "1d", *LOG), 1)
 
 
 @pytest.mark.usefixtures("log")
@@ -231,7 +231,7 @@ def test_history_lists_what_is_in_a_view_that_can_be_read(
     hidden = 8 - len(shown)
     _, out, err = run("history", "lake/d", *LOG, *NOW)
     assert f"{8 - hidden} of {8 - hidden} transactions" in out
-    assert (f"{hidden} more are in no view that is visible from" in err) == bool(hidden)
+    assert (f"{hidden} more are hidden, because readers see only views from" in err) == bool(hidden)
 
 
 def test_a_view_that_was_current_at_the_mark_is_listed_and_an_older_one_is_not(ledger: Ledger, found: Json, run: Run) -> None:
@@ -271,7 +271,7 @@ def test_what_is_over_and_in_no_log_is_listed_if_it_ended_after_the_mark(ledger:
     raise_visibility(ledger, "lake/d", FAR)
     code, out, err = run("history", "lake/d", "--format", "json")
     assert (code, json.loads(out)["transactions"]) == (0, [])
-    assert "1 more are in no view that is visible from" in err
+    assert "1 more are hidden, because readers see only views from" in err
     assert list(lives(found("history", "lake/d", "--all"))) == ["T1"]
 
 
@@ -300,7 +300,7 @@ def test_what_is_current_is_readable_whatever_the_mark_says(ledger: Ledger, foun
     said = found("readable", "lake/d", "--at", ago("15d"), *LOG, *NOW)
     assert branches(said) == {"dev": ("ABX", True), "main": ("D", False)}
     assert said["why"] == (
-        f"The history of lake/d before {text_of(FAR)} is not to be read: some of it may be gone. Ask for that time or a later one."
+        f"The history of lake/d before {text_of(FAR)} can't be read: parts of it may be gone. Ask for that time or a later one."
     )
     assert found("readable", "lake/d", "--at", ago("15d"), "--branch", "dev", *LOG, *NOW)["readable"] is True
 
@@ -327,7 +327,7 @@ def test_what_is_swept_or_being_swept_is_not_readable(ledger: Ledger, found: Jso
     lease, plan, due = planned(ledger)
     ledger.sweeps.begin([lease], [plan], due)
     said = found("readable", "lake/d", "--at", ago("36d"), "--branch", "main", *LOG, *NOW)
-    assert (said["readable"], said["why"]) == (False, "A of it is deleted, or is being deleted.")
+    assert (said["readable"], said["why"]) == (False, "A of this view is deleted or being deleted.")
     assert found("readable", "lake/d", "--at", ago("15d"), "--branch", "main", *LOG, *NOW)["readable"] is True
 
 
@@ -424,5 +424,5 @@ def test_a_store_that_is_away_fails_after_the_others(found: Json, run: Run) -> N
     ids=" ".join,
 )
 def test_a_retention_goes_with_one_dataset(arguments: tuple[str, ...], found: Json, run: Run) -> None:
-    assert "DATASET together with --retention, or neither" in error_of(run("advance", *arguments), 2)
+    assert "DATASET and --retention together, or neither" in error_of(run("advance", *arguments), 2)
     assert found("advance", "--dataset", "lake/d", "--retention", "30d", *NOW)["visible_from"] == ago("30d")

@@ -130,9 +130,9 @@ def damaged(lake: Lake) -> None:
 
 
 ATTACKS: dict[str, tuple[Callable[[Lake], None], str]] = {
-    "an older ledger": (older, "ends with row 6: an older copy of the ledger was put back"),
-    "an older ledger that went on": (forked, "has another row there: an older copy of the ledger was put back"),
-    "a fresh ledger": (removed, "another ledger writes there, or this one is new in its place"),
+    "an older ledger": (older, "ends with row 6: an older copy of the ledger was restored"),
+    "an older ledger that went on": (forked, "has another row there: an older copy of the ledger was restored"),
+    "a fresh ledger": (removed, "Either another ledger writes there, or this ledger is a replacement"),
     "a damaged note": (damaged, "is damaged: it names no end of a record"),
 }
 
@@ -213,7 +213,7 @@ def test_two_ledgers_with_one_warehouse_remove_nothing_of_each_other(lake: Lake,
                 refuse()
             assert second.id in str(refusal.value)
             assert own in str(refusal.value)
-            assert "Give each ledger a warehouse of its own" in str(refusal.value)
+            assert "Give each ledger its own warehouse" in str(refusal.value)
         assert folder.is_dir()
     with Environment(lake.settings).ledger() as ledger:
         ledger.publications.publish(warehouse.publications("log", "r2", ["lake/d"]), "run")

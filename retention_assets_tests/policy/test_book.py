@@ -58,21 +58,21 @@ USER = False  # whether the last writer was the system
 CASES = [
     # (book, the system wrote last, revoked, file, overwrite_user_policies) -> outcome, a part of the reason
     ("new, with every force there is", None, True, False, FORCED, True, "WRITTEN", "is new"),
-    ("equal", OLD, True, False, OLD, False, "SKIPPED", "says what version 3 in the book says"),
+    ("equal", OLD, True, False, OLD, False, "SKIPPED", "equals version 3 in the book"),
     # A force that wrote a version at each load would fill the book with versions that say nothing new.
-    ("equal, forced and overwritten", OLD, USER, False, OLD_FORCED, True, "SKIPPED", "says what version 3"),
-    ("equal in other words", policy(age="P30D"), USER, False, policy(age="30d"), False, "SKIPPED", "says what version 3"),
-    ("changed, the system's", OLD, True, False, NEW, False, "WRITTEN", "The system wrote last"),
+    ("equal, forced and overwritten", OLD, USER, False, OLD_FORCED, True, "SKIPPED", "equals version 3"),
+    ("equal in other words", policy(age="P30D"), USER, False, policy(age="30d"), False, "SKIPPED", "equals version 3"),
+    ("changed, the system's", OLD, True, False, NEW, False, "WRITTEN", "The system wrote it"),
     ("changed, a person's", OLD, USER, False, NEW, False, "DRIFTED", "stays in force"),
     ("changed, a person's, overwritten", OLD, USER, False, NEW, True, "WRITTEN", "`overwrite_user_policies: true`"),
     ("changed, a person's, both", OLD, USER, False, FORCED, True, "WRITTEN", "`force_overwrite: true`"),
-    ("gone from the files", OLD, True, False, None, False, "ABSENT", "is in none of the files any more, so it is revoked"),
-    ("never in the files", OLD, USER, False, None, True, "ABSENT", "is in none of the files."),
+    ("gone from the files", OLD, True, False, None, False, "ABSENT", "is in no file any more, so it is revoked"),
+    ("never in the files", OLD, USER, False, None, True, "ABSENT", "is in no file."),
     # A policy that a person revoked is not put back into force because a file still has it.
     ("revoked by a person, equal", OLD, USER, True, OLD, False, "DRIFTED", "which alice revoked at 2026-05-01T12:00:00Z. It"),
     ("revoked by a person, forced", OLD, USER, True, OLD_FORCED, False, "WRITTEN", "`force_overwrite: true`"),
     ("revoked by a person, overwritten", OLD, USER, True, OLD, True, "WRITTEN", "`overwrite_user_policies: true`"),
-    ("revoked by the system, equal", OLD, True, True, OLD, False, "WRITTEN", "The system wrote last"),
+    ("revoked by the system, equal", OLD, True, True, OLD, False, "WRITTEN", "The system wrote it"),
     # DataHub entries go by the same rules under their own name for the force.
     ("entry: changed, a person's", entry(), USER, False, entry(versions=2), False, "DRIFTED", "`forceOverwrite: true`"),
     ("entry: changed, forced", entry(), USER, False, entry(versions=2, force=True), False, "WRITTEN", "`forceOverwrite: true`"),
@@ -95,8 +95,8 @@ def test_what_loading_does(
 def test_a_drift_names_the_last_writer_and_the_three_remedies() -> None:
     assert decide(OLD, NEW, system=False).warning == (
         "Policy 'p' in the files differs from version 3 in the book, which alice wrote at 2026-05-01T12:00:00Z. That version"
-        " stays in force. To have what the files say: change the entry through the policy book or its API, or write"
-        " `force_overwrite: true` into the entry, or set `overwrite_user_policies: true` in the settings."
+        " stays in force. To use the files instead: change the entry in the policy book, write `force_overwrite: true` into the"
+        " entry, or set `overwrite_user_policies: true` in the settings."
     )
     book, file = entry("dataset", "status"), entry("dataset", "status", versions=2)
     assert decide(book, file, system=False).reason.startswith("DataHub entry 'dataset.status' in the files differs from")

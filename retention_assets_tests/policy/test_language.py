@@ -149,7 +149,7 @@ MISTAKES = {
     "an unknown key": ("{datasets: {include: ['lake/*']}, retentoin: 30d}", "Did you mean retention?"),
     "an unknown store": ("{datasets: {include: ['laek/*']}, retention: 30d}", "store 'laek' is not in the settings"),
     "the same datasets twice": (
-        f"{LAKE}, {LAKE.replace('30d', '60d')}", "datasets: is about the same datasets as another entry of visibility",
+        f"{LAKE}, {LAKE.replace('30d', '60d')}", "datasets: matches the same datasets as another entry of visibility",
     ),
 }  # fmt: skip
 

@@ -162,5 +162,5 @@ def test_a_grace_is_needed_where_writers_reuse(include: str, exclude: str, grace
     if not refused:
         assert load_policies([file], {"lake", "blobs"}, {"blobs"}).policies
         return
-    with pytest.raises(BadInput, match="policy 'p': grace: has no grace, and may be about store blobs"):
+    with pytest.raises(BadInput, match="policy 'p': grace: has no grace, but may match store blobs"):
         load_policies([file], {"lake", "blobs"}, {"blobs"})

@@ -175,31 +175,34 @@ def test_numbers_agree_with_their_nouns(number: int, words: str) -> None:
 
 TAIL = "in batches of 500, 8 in parallel, 1 second apart."
 GOLDEN = {
-    "aborted": "Marks aborted transactions of the datasets lake/*, when they closed (unfinished ones: were opened) more than 1 day ago. "
-    f"Latest views are never touched. Marks are swept 1 day later, {TAIL}",
+    "aborted": "Marks aborted transactions of the datasets lake/*, when they closed (unfinished ones: were opened) more than 1 "
+    f"day ago. Latest views are never touched. Marks are swept 1 day later, {TAIL}",
     "aborted-and-lost": "Marks aborted transactions of the datasets lake/*, only those that no live branch reaches, when they closed "
-    f"(unfinished ones: were opened) more than 1 day ago. Latest views are never touched. Marks are swept 1 day later, {TAIL}",
+    "(unfinished ones: were opened) more than 1 day ago. Latest views are never touched. Marks are swept 1 day later, "
+    f"{TAIL}",
     "derived-in-the-trash": "Marks every closed transaction of the datasets lake/* where trashed is 'true'; and derived is 'true', also "
     "those that no live branch reaches. It may also take transactions of a latest view: current data can be deleted. If it would take "
     f"more than 10,000,000,000,000 bytes of one dataset at once, it takes nothing there. Marks are swept 30 days later, {TAIL}",
-    "orders": "Marks transactions of the datasets lake/orders*, when they closed more than 30 days ago. Latest views are never touched. "
-    f"Marks are swept 7 days later, {TAIL}",
+    "orders": "Marks transactions of the datasets lake/orders*, when they closed more than 30 days ago. Latest views are never "
+    f"touched. Marks are swept 7 days later, {TAIL}",
     "branch-windows": "Marks transactions of the datasets lake/mart.*, looking at the branches * except backup/*, when they closed more "
-    "than 3 days ago. On branches main it asks instead that they closed more than 1 year ago; and they are not of the view that was "
-    "current at that cut-off. On branches release/* it asks instead that they closed more than 1 month ago; and they are outside the "
-    f"newest 2 views of every branch. Latest views are never touched. Marks are swept 7 days later, {TAIL}",
-    "raw-30-days": "Marks transactions of the datasets lake/raw.* except lake/raw.legal_* where tier is 'bronze', when they closed more "
-    "than 30 days ago; and they are outside the newest 3 views of every branch. Latest views are never touched. If it would take more "
-    f"than 0.25 of the transactions of one dataset at once, it takes nothing there. Marks are swept 7 days later, {TAIL}",
-    "tables-as-they-wish": "Marks transactions of the datasets ice/* where gc.enabled is 'true', when they are older than the dataset "
-    "itself wants to keep them and not among the newest that it keeps, on each branch by the branch's own numbers where it has some; "
-    "a dataset that says nothing about this keeps everything. Latest views are never touched. Marks are swept 7 days later, "
-    f"{TAIL}",
+    "than 3 days ago. On branches main it asks instead that they closed more than 1 year ago; and they are not of the "
+    "view that was current at that cut-off. On branches release/* it asks instead that they closed more than 1 month "
+    "ago; and they are outside the newest 2 views of every branch. Latest views are never touched. Marks are swept 7 "
+    f"days later, {TAIL}",
+    "raw-30-days": "Marks transactions of the datasets lake/raw.* except lake/raw.legal_* where tier is 'bronze', when they closed "
+    "more than 30 days ago; and they are outside the newest 3 views of every branch. Latest views are never touched. "
+    "If it would take more than 0.25 of the transactions of one dataset at once, it takes nothing there. Marks are "
+    f"swept 7 days later, {TAIL}",
+    "tables-as-they-wish": "Marks transactions of the datasets ice/* where gc.enabled is 'true', when they are older than the dataset itself "
+    "wants to keep them and not among the newest that it keeps, on each branch by the branch's own numbers where it "
+    "has some; a dataset that says nothing about this keeps everything. Latest views are never touched. Marks are "
+    f"swept 7 days later, {TAIL}",
     "orphan-files": "Marks transactions of the datasets orphans/*, when they closed more than 7 days ago; and nothing retained refers "
     f"to them. Latest views are never touched. Marks are swept 7 days later, {TAIL}",
     "units-of-work": "Marks transactions of the datasets ods/unit_of_work, when they closed more than 2 years ago, counted from 00:00 "
-    "UTC; they are finished; and they were archived (for the record types PAYMENT). Latest views are never touched. Marks are swept "
-    f"7 days later, {TAIL}",
+    "UTC; they are finished; and they were archived (for the record types PAYMENT). Latest views are never touched. "
+    f"Marks are swept 7 days later, {TAIL}",
     "datahub:*.*": "Marks a version of every aspect of every entity when it is not among the newest 20 versions before the current one "
     "and is more than 90 days old. The current version always stays.",
     "datahub:dataset.datasetProfile": "Marks a version of aspect datasetProfile of entity dataset when it is not the newest one before "

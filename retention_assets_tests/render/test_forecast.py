@@ -37,7 +37,7 @@ def test_a_sentence_says_what_the_days_come_to() -> None:
 def test_money_is_in_the_sentence_where_there_is_any() -> None:
     words = summary(days_of(4, month=1.5, saved=0.25, requests=0.001, early=0.5), "EUR")
     assert "A month of storage costs 0.00 EUR now and 1.50 EUR then." in words
-    assert "The requests that delete it cost under 0.01 EUR. Deleted early, and billed all the same: 2.00 EUR." in words
+    assert "The requests that delete it cost under 0.01 EUR. Billed although deleted early: 2.00 EUR." in words
     assert "requests" not in summary(days_of(4, month=1.5), "EUR")
 
 

@@ -82,8 +82,8 @@ def test_a_quiet_day_and_a_day_on_which_nobody_came_are_not_the_same() -> None:
     look = DayLook(AS_OF, AS_OF, AS_OF - DAY, 23, 0)
     quiet = DayReport(AS_OF.date(), (), looks={AS_OF.date(): look})
     assert "nothing was due" in day_summary(quiet)
-    assert "23 datasets had been judged, the last one as of 2026-06-08 12:00 UTC." in day_summary(quiet)
-    assert look_words(None) == "Nobody looked on this day: no run came to its report."
+    assert "Judged by then: 23 datasets, the last at 2026-06-08 12:00 UTC." in day_summary(quiet)
+    assert look_words(None) == "No run looked on this day."
     assert look_words(look._replace(due=2, looked_at=AS_OF + 3 * DAY)).startswith(
-        "Looked as of 2026-06-09 12:00 UTC, noted 2026-06-12 12:00 UTC: 2 marks were due."
+        "The run of 2026-06-09 12:00 UTC (recorded 2026-06-12 12:00 UTC) found 2 marks due."
     )

@@ -73,7 +73,7 @@ def test_a_preview_adds_up_verdicts_policies_and_reasons(result: Preview) -> Non
         "To be kept: 2 of 2",
         [("S20", "keep"), ("S1", "keep")],
     )
-    assert cells(kept)[0][3] == "It is younger than policy 'old' asks for. It is younger than policy 'very-old' asks for."
+    assert cells(kept)[0][3] == "It is younger than policy 'old' requires. It is younger than policy 'very-old' requires."
     assert titles(preview_tables(result, 99))[4:] == ["To be marked: 5 of 5", "To be kept: 2 of 2"]
     assert titles(preview_tables(result, 0))[4:] == []
 

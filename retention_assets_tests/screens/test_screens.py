@@ -202,7 +202,7 @@ def test_the_page_of_the_report_stands_alone(page: Page, site: Site) -> None:
 
 def test_verdicts_are_told_by_policy_and_say_why_with_examples(page: Page, site: Site) -> None:
     page.goto(f"{site.url}/assets/candidate_marks")
-    page.see("newly marked", "spared", "raw-30-days", "to go (KiB)", "the policy that has the credit")
+    page.see("newly marked", "spared", "raw-30-days", "to go (KiB)", "the policy that decided")
     pictured(page, "candidate-marks", 800, 1280, top="summary")
     page.rest()
     page.click_in_row("why", "[Show Markdown]")
@@ -283,7 +283,7 @@ def test_checks_are_executed_from_their_page(page: Page, site: Site) -> None:
     page.goto(f"{site.url}/runs/{run}")
     page.see("Success", seconds=PATIENCE)
     page.goto(f"{site.url}/assets/swept_transactions?view=checks")
-    page.see("Passed", "expected", "Whatever is swept was in a plan that was made when its grace was over.")
+    page.see("Passed", "expected", "Every swept mark was planned after its grace was over.")
 
 
 def test_what_is_sick_is_red_on_the_page_of_the_checks_with_since_when(page: Page, site: Site) -> None:
@@ -300,7 +300,7 @@ def test_a_mark_is_taken_back_in_the_launchpad(page: Page, site: Site) -> None:
     with open_ledger(site.settings.ledger) as ledger:
         mark = ledger.marks.table(["lake/raw.events", "lake/raw.clicks"], ["MARKED"]).slice(0, 1).to_pylist()[0]
     page.goto(f"{site.url}/locations/retention_assets/jobs/act_unmark/playground")
-    page.see("Why: the record keeps it.", "Scaffold missing config")
+    page.see("Reason for the record.", "Scaffold missing config")
     page.click_on(".CodeMirror-lines")
     said = f"{{actor: ann, dataset: '{mark['dataset']}', reason: still needed, transactions: ['{mark['transaction']}']}}"
     page.write(said)

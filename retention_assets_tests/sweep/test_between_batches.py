@@ -123,12 +123,12 @@ def test_what_people_say_between_batches_is_heard(
         ),
         pytest.param(
             lambda lake: lake._log("lake/d", ['{"dataset": "lake/d", "tag": "audit", "head": "S4"}']),
-            "Tag 'audit' pins the view that it belongs to.",
+            "It belongs to a view that tag 'audit' pins.",
             id="a tag",
         ),
         pytest.param(
             lambda lake: closes_anew(lake, "S4"),
-            "It is younger than policy 'old' asks for.",
+            "It is younger than policy 'old' requires.",
             id="another of the same name",
         ),
         pytest.param(

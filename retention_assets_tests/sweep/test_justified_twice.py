@@ -23,7 +23,7 @@ from retention_assets_tests.sweep.test_engine import Complete
 from retention_assets_tests.sweep.test_expiry import TTL, Expires
 
 RAW = OLD.replace("lake/*", "lake/raw.*")
-CHANGED = "Policy 'old' marked it, and no policy in force selects it any more."
+CHANGED = "Policy 'old' marked it, but no policy in force selects it any more."
 
 
 @pytest.mark.parametrize(
@@ -223,7 +223,7 @@ def test_a_policy_that_is_taken_out_of_its_file_or_renamed_there_takes_effect(la
     assert lake.marks() == 0
     (result,) = lake.sweeps().values()
     assert (result.refused, lake.there()) == (None, ALL)
-    assert "Policy 'old' marked it, and no policy in force selects it any more." in lake.why("S2")
+    assert "Policy 'old' marked it, but no policy in force selects it any more." in lake.why("S2")
     lake.says(OLD)
     assert lake.marks(DUE) == 5
 

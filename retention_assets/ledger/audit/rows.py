@@ -187,9 +187,9 @@ def row_faults(
                     continue
                 says = _shown(_sealed_values(table, row))
                 if last is None or last.seal is None:
-                    what = f"was added past the ledger: no act wrote it. It says {says}."
+                    what = f"was added past the ledger: no act wrote it. It contains {says}."
                 else:
-                    what = f"was changed past the ledger: it says {says}; {_act_at(connection, last.position)}."
+                    what = f"was changed past the ledger: it contains {says}; {_act_at(connection, last.position)}."
                 yield RowFault(key, f"{name_of(key)} {what}", seal)
     for key, last in sorted(missing.items()):
         yield RowFault(key, f"{name_of(key)} was removed past the ledger; {_act_at(connection, last.position)}.", None)
@@ -203,7 +203,7 @@ def name_of(key: RowKey) -> str:
 def _act_at(connection: Connection, position: int) -> str:
     row = connection.execute(select(AUDIT.c.deed, AUDIT.c.detail).where(AUDIT.c.position == position)).one_or_none()
     if row is None:
-        return "nothing was recorded before anybody did anything"
+        return "no act is recorded"
     detail = {name: value for name, value in detail_in(row.detail).items() if name not in _FOR_VERIFICATION}
     return f"row {position} of the audit ({row.deed}) recorded {_shown(detail)}"
 
@@ -294,8 +294,8 @@ def state_faults(connection: Connection) -> Iterator[str]:
         count = str(_count(connection, table))
         if written.get(table.name) != count:
             yield (
-                f"The table {table.name} has {count} rows, and the ledger wrote {written.get(table.name, 'an unknown number')}:"
-                " at least one was added or removed past the ledger."
+                f"The table {table.name} has {count} rows, and the ledger wrote "
+                f"{written.get(table.name, 'an unknown number')}: rows were added or removed past the ledger."
             )
 
 

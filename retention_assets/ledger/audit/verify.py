@@ -142,11 +142,11 @@ def life_faults(connection: Connection, where: ColumnElement[bool] | None = None
         mark = f"Mark {row.id} ({row.transaction} of {row.dataset})"
         if row.status != row.should_status or row.changed_act != row.should_changed_act:
             led = f"its last step led to {row.should_status}"
-            yield f"{mark} is said to be {row.status}, and {led}: it was changed past the audit."
+            yield f"{mark} has the status {row.status}, but {led}: it was changed past the audit."
         for column in [*should][2:]:
             present, by_record = getattr(row, column), getattr(row, f"should_{column}")
             if present != by_record:
-                yield f"{mark} was changed: its {column} is {present!s}, and its steps say {by_record!s}."
+                yield f"{mark} was changed: its {column} is {present!s}, but by its steps it is {by_record!s}."
 
 
 def batch_faults(connection: Connection, *where: ColumnElement[bool]) -> Iterator[str]:
@@ -177,15 +177,15 @@ def single_faults(connection: Connection, ledger: str | None) -> Iterator[str]:
     """Check the two single values that no seal covers: the ledger's id and the next mark id."""
     present = connection.execute(select(AUDIT_HEAD.c.ledger)).scalar_one()
     if ledger is not None and ledger != present:
-        yield f"The head of the audit says that this is ledger {present}, and its first row is of ledger {ledger}."
+        yield f"The head of the audit names ledger {present}, but its first row is of ledger {ledger}."
     newest = connection.execute(select(func.max(MARKS.c.id))).scalar_one()
     following = connection.execute(select(CLOCK.c.next_mark)).scalar_one_or_none()
     recorded = _next_mark(connection)
     if following != recorded:
         there = "no mark" if newest is None else f"a mark {newest}"
         yield (
-            f"The clock says that the next mark is {following}, and there is {there}; by the record it is {recorded}: its"
-            " next_mark was changed."
+            f"The clock names {following} as the next mark, but {there} exists and the record names {recorded}: its "
+            "next_mark was changed."
         )
 
 
@@ -222,7 +222,7 @@ def unreadable_values(connection: Connection, of: type[object] = object) -> Iter
                 wrong |= func.date(column).is_distinct_from(type_coerce(column, Text))
             for *key, kind in connection.execute(select(*keys, func.typeof(column)).where(wrong, column.is_not(None))):
                 name = name_of((table.name, tuple(map(str, key))))
-                yield f"{name} was changed past the ledger: its {column.name} can't be read, it is a value of type {kind}."
+                yield f"{name} was changed past the ledger: its {column.name} can't be read: it has the type {kind}."
 
 
 def acting_faults(connection: Connection) -> Iterator[str]:
@@ -251,13 +251,13 @@ def foreign_faults(connection: Connection) -> Iterator[str]:
 
 def _foreign(kind: str, name: str, table: str) -> str:
     where = "in the ledger's file" if kind in ("table", "view") else f"on {table}"
-    return f"The {kind} {name} {where} is not the ledger's. Find out who made it and drop it."
+    return f"The {kind} {name} {where} is not part of the ledger. Find out who made it and drop it."
 
 
 def other_tables(connection: Connection) -> list[str]:
     if connection.dialect.name == "sqlite":
         return []
-    return [f"The table {name} in the ledger's schema is not the ledger's." for name in connection.execute(_OTHERS).scalars()]
+    return [f"The table {name} in the ledger's schema is not part of it." for name in connection.execute(_OTHERS).scalars()]
 
 
 class BulkAct(NamedTuple):
@@ -289,7 +289,7 @@ def unsealed_marks(table: pa.Table) -> Iterator[tuple[str, str]]:
     for row, (seal, right) in enumerate(zip(table["seal"].to_pylist(), mark_seals(table), strict=True)):
         if seal != right:
             dataset, transaction, mark = (table[name][row].as_py() for name in ("dataset", "transaction", "id"))
-            yield dataset, f"Mark {mark} ({transaction} of {dataset}) was changed: it has not the hash of what it says."
+            yield dataset, f"Mark {mark} ({transaction} of {dataset}) was changed: its hash is wrong."
 
 
 class Members:
@@ -322,7 +322,7 @@ class Members:
             yield from self._act_faults(connection, act, digest.hexdigest(), nouns[act])
         for number, bulk in self.acts.items():
             if number not in self.counted and bulk.members:
-                yield f"{bulk.place} is about {bulk.members} members, and there are none."
+                yield f"{bulk.place} counts {bulk.members} members, but there are none."
 
     def _marks(self, connection: Connection) -> Iterator[_Batch]:
         query = select(*(MARKS.c[name] for name in MARK_ROWS.names)).order_by(MARKS.c.id)
@@ -364,21 +364,21 @@ class Members:
     def _planned_faults(self, rows: Sequence[Any], acts: Sequence[int | None]) -> Iterator[str]:
         for row, act, seal in zip(rows, acts, planned_seals(row[:-1] for row in rows), strict=True):
             if act is None:
-                yield f"Mark {row.mark} of plan {row.plan} was added past the ledger: no act made that plan."
+                yield f"Mark {row.mark} of plan {row.plan} was added past the ledger: no act has that plan."
             elif row[-1] != seal:
-                yield f"Mark {row.mark} of plan {row.plan} was changed: it has not the hash of what it says."
+                yield f"Mark {row.mark} of plan {row.plan} was changed: its hash is wrong."
 
     def _act_faults(self, connection: Connection, number: int, digest: str, what: str) -> Iterator[str]:
         act = self.acts.get(number)
         if act is None:
-            yield f"The audit knows nothing of {self.counted[number]} {what} that act {number} is said to have written."
+            yield f"The audit does not know {self.counted[number]} {what} of act {number}."
         elif act.members != self.counted[number]:
             gone = self._missing_marks(connection, number, act)
             more = "" if len(gone) <= _SHOWN else " …"
             named = f" Removed: {', '.join(map(str, gone[:_SHOWN]))}{more}." if gone else ""
-            yield f"{act.place} is about {act.members} {what}, and there are {self.counted[number]}.{named}"
+            yield f"{act.place} counts {act.members} {what}, but there are {self.counted[number]}.{named}"
         elif act.digest != digest:
-            yield f"{act.place} is about other {what} than there are: at least one of them was replaced."
+            yield f"{act.place} names other {what} than there are: at least one of them was replaced."
 
     def _missing_marks(self, connection: Connection, number: int, act: BulkAct) -> Sequence[int]:
         if act.first is None or act.last is None or act.members != act.last - act.first + 1:
@@ -404,7 +404,7 @@ def _sealed(
     # rows with their act in the first column and their seal in the last: by name they take three times as long
     for batch in _batches(connection, queries):
         pairs = zip(batch, seals(row[:-1] for row in batch), strict=True)
-        faults = (f"{name(row)} was changed: it has not the hash of what it says." for row, seal in pairs if row[-1] != seal)
+        faults = (f"{name(row)} was changed: its hash is wrong." for row, seal in pairs if row[-1] != seal)
         yield _Batch([row[0] for row in batch], [row[-1] for row in batch], faults)
 
 
@@ -427,7 +427,7 @@ class AuditResult:
 
     @property
     def summary(self) -> str:
-        return f"{len(self.faults):,} faults: the record does not say what was written."
+        return f"{len(self.faults):,} faults: the record was changed."
 
 
 def verify(connection: Connection, known: ChainHead | None = None, since: ChainHead | None = None) -> AuditResult:
@@ -527,7 +527,7 @@ class _Chain:
         if self.since is not None:
             here = select(AUDIT.c.hash).where(AUDIT.c.position == self.since.position)
             if self.since.position and connection.execute(here).scalar_one_or_none() != self.since.hash:
-                yield f"Row {self.since.position} of the audit is not the one up to which the record was verified."
+                yield f"Row {self.since.position} of the audit is not the row up to which the record was verified."
         for row in rows(connection, self.last.position):
             yield from self._at(row)
             self.last, self.count = ChainHead(row["position"], row["hash"]), self.count + 1
@@ -535,9 +535,9 @@ class _Chain:
         if head.position > self.last.position:
             yield _missing(self.last.position + 1, head.position)
         elif head != self.last:
-            yield f"The head of the audit says that it ends with row {head.position}; it ends with row {self.last.position}."
+            yield (f"The head of the audit ends with row {head.position}, but the audit with row {self.last.position}.")
         if self.known and self.known.position > head.position:
-            yield f"Row {self.known.position} of the audit was noted before, and the audit ends with row {head.position}."
+            yield f"Row {self.known.position} of the audit was noted before, but the audit ends with row {head.position}."
 
     def _at(self, row: Mapping[str, Any]) -> Iterator[str]:
         position = row["position"]
@@ -546,12 +546,12 @@ class _Chain:
         if hash_of(row) != row["hash"]:
             near = range(max(1, position - _AROUND), position + _AROUND)
             was = next((place for place in near if hash_of({**row, "position": place}) == row["hash"]), None)
-            end = f"moved: it was written as row {was}." if was else "changed: it has not the hash of what it says."
+            end = f"moved: it was written as row {was}." if was else "changed: its hash is wrong."
             yield f"Row {position} of the audit ({row['deed']}) was {end}"
         elif position == self.last.position + 1 and row["previous"] != self.last.hash:
             yield f"Row {position} of the audit ({row['deed']}) does not follow the row before it: one of them was replaced."
         if self.known and position == self.known.position and row["hash"] != self.known.hash:
-            yield f"Row {position} of the audit is not the one that was noted before: the audit was written anew."
+            yield f"Row {position} of the audit is not the row that was noted before: the audit was rewritten."
         self._note(row)
 
     def _note(self, row: Mapping[str, Any]) -> None:
@@ -585,7 +585,7 @@ def rule_faults(connection: Connection) -> Iterator[tuple[str, str]]:
     recorded = {**INITIAL}
     for row in map(dict, connection.execute(acts, execution_options={"yield_per": 1_000}).mappings()):
         if hash_of(row) != row["hash"]:
-            yield "", f"Row {row['position']} of the audit ({row['deed']}) was changed: it has not the hash of what it says."
+            yield "", f"Row {row['position']} of the audit ({row['deed']}) was changed: its hash is wrong."
             continue
         recorded |= {key: Recorded(seal, row["position"]) for key, seal in rows_in(json.loads(row["detail"]))}
     changed = (fault.sentence for fault in row_faults(connection, rules, recorded))

@@ -20,7 +20,7 @@ def parse_condition(text: str) -> Condition:
     for char in text:
         hidden = unicodedata.category(char) in ("Cc", "Cs") and char not in " \t\r\n"
         if hidden or unicodedata.bidirectional(char) in ("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"):
-            raise InvalidValue(f"holds the invisible character {quote(char)}", "characters that one can see")
+            raise InvalidValue(f"holds the invisible character {quote(char)}", "visible characters")
     condition = Condition(text, read(text))
     if not columns_of(condition):
         remedy = "For every transaction write `select: all`."

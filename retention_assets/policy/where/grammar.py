@@ -265,7 +265,7 @@ SIGNS = {  # signs of SQL that this language lacks, and what to write instead
     "*/": _COMMENT,
     "==": "Write =.",
     "->": "Write attributes['k'] for an attribute.",
-    "||": "Compare the parts one by one.",
+    "||": "Compare each part by itself.",
     "::": "Write CAST(… AS …).",
     "!": "Write NOT, or <>.",
     '"': "Write 'x' for a text, and a column without quotes.",
@@ -343,7 +343,7 @@ def _unknown(piece: re.Match[str], wanted: set[str], last: str) -> InvalidValue:
         case "name":
             return _no_column(piece["name"].lower()) if "COLUMN" in wanted else _astray(spelling, _listed(wanted, last))
         case "text" if escape := piece["escape"]:
-            return InvalidValue(f"{quote(escape)} has no one meaning in a text", "\\\\ for a backslash, '' for a quote")
+            return InvalidValue(f"{quote(escape)} is ambiguous in a text", "\\\\ for a backslash, '' for a quote")
         case "text":
             remedy = "Double a quote inside a text: 'it''s'."
             return InvalidValue(f"the text {quote(spelling)} has no end", "a closing quote", remedy)

@@ -59,7 +59,7 @@ def test_a_failed_run_is_sent_once_with_its_sentence(lake: Lake, watch: Watch) -
     with lake.opened():
         # A ledger without any hold.
         run(lake.settings, watch.instance, "act_release", {"name": "nowhere", "reason": "it is over", "actor": "ann"})
-    failed = "act_release failed: No hold named nowhere is in force. `retention hold --list` shows those that are."
+    failed = "act_release failed: No hold named nowhere is in force. `retention hold --list` lists the holds in force."
     assert watch.sent_by("failed_runs") == [failed]
     # No step of this one began.
     made = watch.instance.create_run_for_job(watch.defs.resolve_job_def("delete_sweep"), status=dg.DagsterRunStatus.STARTING)

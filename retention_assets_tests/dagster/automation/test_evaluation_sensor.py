@@ -78,7 +78,7 @@ def test_what_nobody_has_looked_at_is_looked_at_and_then_nothing_is(lake: Looped
     assert lake.asks_for(instance) == ["*"]
     lake.evaluates()
     found = lake.tick(instance)
-    assert (found.run_requests, found.skip_message) == ([], "Nothing can have changed among 3 datasets.")
+    assert (found.run_requests, found.skip_message) == ([], "Nothing has changed among 3 datasets.")
 
 
 def test_the_request_is_one_that_the_job_takes(lake: Looped, instance: dg.DagsterInstance) -> None:
@@ -274,7 +274,7 @@ def test_while_a_run_judges_no_other_is_launched_by_either_sensor(
     made = create_run(instance, build_defs(lake.settings).resolve_job_def(job), status)
     found = [tick(lake.settings, instance, name) for name in ("evaluation_loop", "policy_files", "evaluation_loop")]
     assert [bool(one.run_requests) for one in found] == [launches] * 3
-    assert launches or found[0].skip_message.startswith(f"{job} {made.run_id} is at work,")
+    assert launches or found[0].skip_message.startswith(f"{job} {made.run_id} is running")
     assert launches or found[1].cursor is None
 
 
@@ -294,7 +294,7 @@ def test_a_partition_that_somebody_judges_by_hand_is_waited_for(
     made = create_run(instance, job, status, assets)
     found = lake.tick(instance)
     assert bool(found.run_requests) != waits
-    assert not waits or found.skip_message.startswith(f"__ASSET_JOB {made.run_id} is at work,")
+    assert not waits or found.skip_message.startswith(f"__ASSET_JOB {made.run_id} is running")
 
 
 def test_a_store_that_is_away_hides_its_own_alone(lake: Looped, instance: dg.DagsterInstance) -> None:

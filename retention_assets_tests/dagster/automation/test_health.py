@@ -187,7 +187,7 @@ def test_once_a_day_a_run_of_few_datasets_looks_at_everything(lake: Lake, daemon
     said = daemon.says("verdicts_sum_to_the_log", "candidate_marks")
     assert not said.passed
     assert (
-        f"what this run was not about could not be checked: The folder {folder}/candidate_marks of the warehouse is gone"
+        f"datasets outside of this run could not be checked: The folder {folder}/candidate_marks of the warehouse is gone"
         in str(said.description)
     )
     shutil.move(f"{folder}/elsewhere", f"{folder}/candidate_marks")

@@ -90,13 +90,13 @@ def keys(instance: dg.DagsterInstance) -> list[str]:
 
 def test_every_listed_dataset_becomes_a_partition(lake: Lake, ticks: Ticks, monkeypatch: pytest.MonkeyPatch) -> None:
     first = ticks("dataset_discovery")
-    assert (keys(ticks.instance), first.skip_message) == (["lake/a", "lake/b"], "2 new: lake/a, lake/b.")
+    assert (keys(ticks.instance), first.skip_message) == (["lake/a", "lake/b"], "Added 2 partitions: lake/a, lake/b.")
     again = ticks("dataset_discovery", first.cursor)
-    assert again.skip_message == "Nothing new among 2; 0 that no store lists; 0 stores away."
+    assert again.skip_message == "No new dataset among 2. Away: 0 stores. Vanished: 0."
     # More than one statement takes, and one with a name that no partition can have.
     monkeypatch.setattr(automation, "_KEYS", 2)
     lake.has(SOME, "lake/c", "lake/d", "lake/e", "lake/x...y")
-    assert "can't be partitions by their names" in ticks("dataset_discovery", again.cursor).skip_message
+    assert "have names that Dagster does not allow for partitions" in ticks("dataset_discovery", again.cursor).skip_message
     assert keys(ticks.instance) == [f"lake/{name}" for name in "abcde"]
 
 
@@ -105,12 +105,12 @@ def test_a_vanished_dataset_keeps_its_partition_and_is_reported_once(lake: Lake,
     log = lake.folder / "log" / "lake-b.jsonl"
     log.rename(lake.folder / "elsewhere")
     second = ticks("dataset_discovery", first.cursor)
-    assert "1 that no store lists any more keep their partitions: lake/b." in second.skip_message
+    assert "1 keep their partitions although no store lists them any more: lake/b." in second.skip_message
     assert keys(ticks.instance) == ["lake/a", "lake/b"]
     third = ticks("dataset_discovery", second.cursor)
-    assert third.skip_message == "Nothing new among 1; 1 that no store lists; 0 stores away."
+    assert third.skip_message == "No new dataset among 1. Away: 0 stores. Vanished: 1."
     (lake.folder / "elsewhere").rename(log)
-    assert ticks("dataset_discovery", third.cursor).skip_message.startswith("Every partition is a dataset")
+    assert ticks("dataset_discovery", third.cursor).skip_message.startswith("Every store answers and lists")
 
 
 def test_a_store_that_is_away_hides_no_other_and_its_partitions_have_not_vanished(lake: Lake, ticks: Ticks) -> None:
@@ -119,7 +119,7 @@ def test_a_store_that_is_away_hides_no_other_and_its_partitions_have_not_vanishe
     message = ticks("dataset_discovery").skip_message
     assert keys(ticks.instance) == ["gone/x", "lake/a", "lake/b"]
     assert "The store gone can't be listed" in message
-    assert "no store lists any more" not in message
+    assert "no store lists them any more" not in message
 
 
 def test_by_store_the_keys_are_the_stores_also_one_that_is_away(lake: Lake, ticks: Ticks) -> None:
@@ -143,7 +143,7 @@ def test_a_run_at_work_is_waited_for_and_the_tick_says_since_when_and_what_to_do
     assert record
     ticked = ticks(name)
     assert ticked.run_requests == []
-    assert f"cycle {made.run_id} is at work, since {record.create_timestamp:%Y-%m-%d %H:%M} UTC." in ticked.skip_message
+    assert f"cycle {made.run_id} is running since {record.create_timestamp:%Y-%m-%d %H:%M} UTC." in ticked.skip_message
     assert "terminate the run in Dagster" in ticked.skip_message
 
 
@@ -198,7 +198,7 @@ def test_a_change_has_exactly_the_datasets_judged_that_it_can_reach(change: str,
         looks = {"dataset": names, "token": ["", ""], "rules": digests, "looked_at": [MARKED] * 2, "next_look": [None] * 2}
         ledger.marks.mark(CANDIDATES.empty_table(), MARKED, "test", evaluations=pa.table(looks, schema=EVALUATION_ROWS))
     first = ticks("policy_files")
-    assert (first.run_requests, first.skip_message) == ([], "The policy files changed. They say what the book says.")
+    assert (first.run_requests, first.skip_message) == ([], "The policy files changed. The policy book is up to date.")
     file = lake.folder / "policies" / "p.yaml"
     file.write_text(f"# a remark\n{file.read_text()}")
     remarked = ticks("policy_files", first.cursor)
@@ -206,7 +206,7 @@ def test_a_change_has_exactly_the_datasets_judged_that_it_can_reach(change: str,
     lake.says(after, holds)
     ticked = ticks("policy_files", remarked.cursor)
     assert [request.run_config for request in ticked.run_requests] == ([{"datasets": datasets}] if datasets else [])
-    assert datasets or "none: no dataset is touched" in ticked.skip_message
+    assert datasets or "none: no dataset is affected" in ticked.skip_message
     for request in ticked.run_requests:
         dg.validate_run_config(build_defs(lake.settings).resolve_job_def("act_evaluate"), request.run_config)
 
@@ -219,7 +219,7 @@ def test_files_that_were_judged_launch_nothing_again(status: dg.DagsterRunStatus
     ends(ticks, first, status)
     for _ in range(2):
         first = ticks("policy_files", first.cursor)
-        assert (first.run_requests, first.skip_message) == ([], "The policy files are as they were.")
+        assert (first.run_requests, first.skip_message) == ([], "The policy files have not changed.")
 
 
 def test_while_a_run_judges_a_change_waits(lake: Lake, ticks: Ticks) -> None:
@@ -227,7 +227,7 @@ def test_while_a_run_judges_a_change_waits(lake: Lake, ticks: Ticks) -> None:
     ends(ticks, first, Status.STARTED)
     lake.says(AB % "40d")
     again = ticks("policy_files", first.cursor)
-    assert (again.run_requests, again.cursor, "is at work" in again.skip_message) == ([], first.cursor, True)
+    assert (again.run_requests, again.cursor, "is running" in again.skip_message) == ([], first.cursor, True)
 
 
 def break_policy(lake: Lake) -> None:
@@ -253,7 +253,7 @@ def test_broken_files_fail_every_tick_until_they_are_mended(
     with lake.opened() as ledger:
         assert [entry.name for entry in ledger.policy_book.in_force()] == ["old"]
     lake.says(OLD)
-    assert ticks("policy_files", first.cursor).skip_message == "The policy files are as they were."
+    assert ticks("policy_files", first.cursor).skip_message == "The policy files have not changed."
 
 
 def test_files_that_go_back_are_a_change_again(lake: Lake, ticks: Ticks) -> None:
@@ -273,7 +273,7 @@ def test_what_a_person_wrote_stays_and_launches_nothing(lake: Lake, ticks: Ticks
         ledger.policy_book.revoke("old", "ann", "too early")
     lake.says(AB % "40d")
     ticked = ticks("policy_files")
-    assert (ticked.run_requests, ticked.skip_message) == ([], "The policy files changed. They say what the book says.")
+    assert (ticked.run_requests, ticked.skip_message) == ([], "The policy files changed. The policy book is up to date.")
 
 
 @pytest.mark.parametrize(
@@ -361,7 +361,7 @@ def test_what_was_refused_is_tried_again_once_an_hour_and_what_failed_at_the_nex
     clock.goes_on(timedelta(minutes=15))
     refused = ticks("sweep_tick", first.cursor)
     assert refused.run_requests == []
-    assert refused.skip_message == "The last sweep has changed nothing on lake/a, lake/b: tried again once an hour."
+    assert refused.skip_message == "The last sweep changed nothing in lake/a, lake/b. It is repeated once an hour."
     with lake.opened() as ledger:
         lease = take_lease(ledger, "lake/a", "earlier")
         marks = ledger.marks.table(["lake/a"], ["MARKED"], DUE)["id"].to_pylist()[:1]
@@ -394,7 +394,7 @@ def test_while_a_sweep_is_on_its_way_no_other_is_launched(
     made = create_run(ticks.instance, build_defs(lake.settings).resolve_job_def(job), status)
     ticked = ticks("sweep_tick")
     assert bool(ticked.run_requests) == launches
-    assert launches or ticked.skip_message.startswith(f"2 datasets have marks that are due; {job} {made.run_id} is at work,")
+    assert launches or ticked.skip_message.startswith(f"2 datasets have due marks. {job} {made.run_id} is running")
 
 
 def test_names_with_marks_of_globs_are_handed_over_as_themselves(lake: Lake, ticks: Ticks, clock: Clock) -> None:

@@ -142,7 +142,7 @@ def test_what_is_taken_back_in_datahub_ends_and_the_files_count_again(postgresql
     postgresql.takes_back(urn_of("dataset", "ownership"))
     warnings, _ = postgresql.loads()
     assert sorted(warnings) == [
-        f"DataHub entry 'dataset.{aspect}' is in DataHub no more, so it is in force no more."
+        f"DataHub entry 'dataset.{aspect}' is no longer in DataHub, so it is no longer in force."
         for aspect in ("ownership", "status")
     ]
     book = postgresql.book()

@@ -175,7 +175,7 @@ def test_a_ref_that_is_given_longer_before_the_sweep_protects_again(warehouse: W
     table.manage_snapshots().remove_tag("v1").commit()
     table.manage_snapshots().create_tag(one, "v1", max_ref_age_ms=TEN_YEARS).commit()
     cycle.sweeps()
-    assert cycle.statuses()[one] == ("SPARED", "Tag 'v1' pins the view that it belongs to.")
+    assert cycle.statuses()[one] == ("SPARED", "It belongs to a view that tag 'v1' pins.")
     assert table.refresh().refs().keys() == {"main", "v1"}
 
 
@@ -203,7 +203,7 @@ def test_an_explanation_names_the_ref(warehouse: Warehouse, cycle: Cycle) -> Non
         rules = load_rulebook(ledger, cycle.environment.settings, "test").rules([DATASET], MARKED)
     found = explain(cycle.log(), rules, DATASET, str(one), MARKED)
     assert found.verdict == "mark"
-    assert "Only 'tag v1' keeps it, which is past its max-ref-age" in str(found.reasons[1]["text"])
+    assert "Only 'tag v1' keeps it. That ref is past its max-ref-age" in str(found.reasons[1]["text"])
     assert all(line.holds for line in found.policies[0].lines)
 
 

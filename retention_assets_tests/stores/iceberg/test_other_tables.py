@@ -309,7 +309,7 @@ def test_a_table_that_forbids_deleting_is_spared_before_anything_is_planned(ware
     table.transaction().set_properties({"gc.enabled": "false"}).commit_transaction()
     assert cycle.marks()[one] == ("spare", [("GC_DISABLED", "gc.enabled=false")])
     cycle.sweeps()
-    why = "Its table lets nobody delete its files: property 'gc.enabled=false'."
+    why = "Its table forbids deleting its files: property 'gc.enabled=false'."
     assert (cycle.statuses()[one], cycle.notes()) == (("SPARED", why), [])
 
 

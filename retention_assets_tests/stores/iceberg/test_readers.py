@@ -149,7 +149,7 @@ def test_a_state_that_is_due_is_not_readable_and_one_in_its_grace_is_until_then(
     told = busy.asks(entries[0], Duration(seconds=0))
     assert told.readable
     assert told.until is not None
-    assert busy.asks(entries[0], Duration(seconds=3600)).why == f"Some of it is due to be deleted at {_text(told.until)}."
+    assert busy.asks(entries[0], Duration(seconds=3600)).why == f"Part of this view is due for deletion at {_text(told.until)}."
     assert busy.asks(entries[-1]).until is None
 
 
