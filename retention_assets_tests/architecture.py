@@ -164,7 +164,7 @@ BUDGETS: Mapping[str, int] = {
     "frames": 3_480,
     "exchange": 670,
     "sql": 2_420,
-    "ledger": 6_440,
+    "ledger": 6_450,
     "stores": 1_210,
     "stores.places": 1_960,
     "stores.files": 1_400,

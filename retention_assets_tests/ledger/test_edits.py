@@ -351,7 +351,7 @@ def test_another_table_in_the_schema_of_a_server_is_a_remark(built: Ledger) -> N
     with undone(built) as connection:
         connection.execute(text("CREATE TABLE runs (id INTEGER)"))
         result = verify(connection)
-    assert (result.faults, result.remarks) == ((), ("The table runs in the ledger's schema is not part of it.",))
+    assert (result.faults, result.remarks) == ((), ("The table runs in the ledger's schema does not belong to the ledger.",))
 
 
 def faults_after(ledger: Ledger, statements: list[str] | str, *datasets: str) -> list[str]:

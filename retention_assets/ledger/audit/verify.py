@@ -257,7 +257,10 @@ def _foreign(kind: str, name: str, table: str) -> str:
 def other_tables(connection: Connection) -> list[str]:
     if connection.dialect.name == "sqlite":
         return []
-    return [f"The table {name} in the ledger's schema is not part of it." for name in connection.execute(_OTHERS).scalars()]
+    return [
+        f"The table {name} in the ledger's schema does not belong to the ledger."
+        for name in connection.execute(_OTHERS).scalars()
+    ]
 
 
 class BulkAct(NamedTuple):

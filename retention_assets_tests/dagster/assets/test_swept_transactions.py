@@ -401,8 +401,8 @@ def test_a_log_is_told_each_number_what_was_only_hidden_and_why_nothing_more_was
         tell(RESULT)
         tell(replace(RESULT, refused="Somebody has it."))
         tell(replace(RESULT, outcomes=Counter({Outcome.HIDDEN: 2, Outcome.DELETED: 1}), bytes_hidden=50))
-    told = "lake/d: 3 deleted, 1 already gone, 2 failed, 0 spared, 1 expiring, 70 bytes freed."
-    hidden = "lake/d: 1 deleted, 0 already gone, 2 hidden, 0 failed, 0 spared, 0 expiring, 70 bytes freed, 50 bytes hidden."
+    told = "lake/d: 3 deleted, 1 already gone, 2 failed, 0 spared, 1 expiring, 70 B freed."
+    hidden = "lake/d: 1 deleted, 0 already gone, 2 hidden, 0 failed, 0 spared, 0 expiring, 70 B freed, 50 B hidden."
     assert lines == [told, f"{told} Somebody has it.", hidden]
 
 

@@ -78,4 +78,4 @@ def test_a_store_that_a_person_has_observed_and_that_is_away_says_why(lake: Lake
     job = build_defs(lake.settings).resolve_implicit_global_asset_job_def().get_subset(asset_selection={LAKE})
     ran = job.execute_in_process(instance=instance, raise_on_error=False)
     (failure,) = ran.get_step_failure_events()
-    assert "The store lake can't be asked: " in str(failure.step_failure_data.user_failure_data)
+    assert "The store lake can't be read: " in str(failure.step_failure_data.user_failure_data)

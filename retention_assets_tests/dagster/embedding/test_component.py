@@ -72,7 +72,10 @@ def test_settings_may_stand_in_the_attributes(tmp_path: Path) -> None:
     ("attributes", "said"),
     [
         ({"config": "nowhere.yaml"}, r"nowhere\.yaml: is not there; expected a settings file"),
-        ({"config": "a.yaml", "settings": {}}, "settings: stands beside config; expected one of them"),
+        (
+            {"config": "a.yaml", "settings": {}},
+            "settings: stands beside config; expected either the keys here or a file with them",
+        ),
         ({"settings": {"warehose": "w"}}, "warehose: is not a known key.*Did you mean warehouse"),
         ({"settings": {}, "key_prefix": "a b"}, "key_prefix: can't be part of a name .found 'a b'.; expected letters"),
         ({"settings": {}, "key_prefix": "a//b"}, "can't be part of a name .found ''"),
