@@ -1,18 +1,14 @@
 """The report of a day: what adds up to what. A sum that does not is a number that an auditor can't follow."""
 
-from collections.abc import Iterator, Sequence
-from datetime import UTC, date, datetime, timedelta
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sqlalchemy import update
 
-from retention_assets.ledger import Ledger, OpenedReport, Settlement, open_ledger
 from retention_assets.ledger.reports import COUNTERS
-from retention_assets.ledger.schema import REPORTS
-from retention_assets.outcomes import Outcome
 from retention_assets.render.html import page_of
 from retention_assets.render.tables import report_tables
 from retention_assets.report import (
@@ -28,12 +24,11 @@ from retention_assets.report import (
 )
 from retention_assets.settings.sections import GIB, Prices
 from retention_assets.sweep import opening
-from retention_assets_tests.ledger.states import LATER, T0, candidates, planned
 from retention_assets_tests.sweep.lakes import DUE, OLD, Lake
 
 BEGAN = datetime(2023, 5, 17, 0, 0, 2, 170_000, UTC)
 ENDED = datetime(2023, 5, 17, 0, 32, 3, 180_000, UTC)
-TODAY, DAY = LATER.date(), timedelta(days=1)
+DAY = timedelta(days=1)
 ZERO = dict.fromkeys(COUNTERS, 0)
 
 INSTANTS = st.integers(0, 10**6).map(lambda seconds: BEGAN + timedelta(seconds=seconds))
@@ -134,80 +129,6 @@ def test_what_is_unsettled_is_what_the_report_did_not_settle() -> None:
 
 def test_the_classes_have_words_in_the_order_in_which_the_sweep_counts_them() -> None:
     assert tuple(CLASSES) == opening.CLASSES
-
-
-@pytest.fixture
-def ledger(tmp_path: Path) -> Iterator[Ledger]:
-    """T1, T2 and T3 of lake/d and O of ods/o are due, and the day's report of both is open."""
-    with open_ledger(f"sqlite:///{tmp_path / 'ledger.db'}") as opened:
-        opened.marks.mark(candidates(["T1", "T2", "T3"]), T0, "evaluation")
-        opened.marks.mark(candidates(["O"], "ods/o", size=7), T0, "evaluation")
-        bounds, periods = {"p": "2026-01-01T00:00:00Z"}, {"p": "P2Y"}
-        rules = OpenedReport({"p": 1}, bounds, True, ("PAYMENT",), {"due": 3, "kept": 2}, periods)
-        opened.reports.open(TODAY, {"lake/d": rules}, LATER, "sweeper", {"lake/d": 5})
-        opened.reports.open(TODAY, {"ods/o": OpenedReport({"p": 2}, classes={"due": 1})}, LATER, "sweeper")
-        yield opened
-
-
-def sweep(ledger: Ledger, outcomes: Sequence[Outcome], day: date, dataset: str = "lake/d") -> None:
-    lease, plan, marks = planned(ledger, dataset)
-    begun = ledger.sweeps.begin([lease], [plan], marks).marks
-    settled = [Settlement(mark, outcome, 10) for mark, outcome in zip(begun, outcomes, strict=True)]
-    ledger.sweeps.settle([lease], settled, day)
-    ledger.sweeps.finish([lease], [plan])
-    ledger.leases.give_up([lease])
-    ledger.reports.finish_done("sweeper", [dataset])
-
-
-def test_to_delete_is_fixed_on_opening(ledger: Ledger) -> None:
-    """What comes due later is the next day's, or a report could never be finished."""
-    ledger.marks.mark(candidates(["T4", "T5"]), T0, "evaluation")
-    assert day_report(ledger, TODAY).total.counters["to_delete"] == 4
-    ledger.unmark.transactions("lake/d", ["T1"], "ann", "still needed")
-    counters = day_report(ledger, TODAY).total.counters
-    assert (counters["to_delete"], counters["unmarked"], counters["bytes_to_free"]) == (4, 1, 37)
-
-
-def test_a_report_is_finished_when_those_of_all_its_datasets_are(ledger: Ledger) -> None:
-    sweep(ledger, [Outcome.DELETED, Outcome.DELETED, Outcome.ALREADY_GONE], TODAY)
-    done, going = day_report(ledger, TODAY).lines
-    assert done.finished_at
-    assert going.finished_at is None
-    assert day_report(ledger, TODAY).total.finished_at is None
-    assert day_report(ledger, TODAY, ["lake/*"]).total.finished_at == done.finished_at
-    sweep(ledger, [Outcome.DELETED], TODAY, "ods/o")
-    total = day_report(ledger, TODAY).total
-    assert total.finished_at == max(one.finished_at for one in day_report(ledger, TODAY).lines if one.finished_at)
-    assert (total.counters["deleted"], total.counters["already_gone"], total.unsettled) == (3, 1, 0)
-
-
-def test_a_report_has_the_rules_of_its_datasets(ledger: Ledger) -> None:
-    total = day_report(ledger, TODAY).total
-    assert (total.policies, total.bounds) == ({"p": (1, 2)}, {"p": ("2026-01-01T00:00:00Z",)})
-    assert total.periods == {"p": ("P2Y",)}
-    assert (total.terminal_only, total.archived_types) == (True, ("PAYMENT",))
-    assert total.classes == {"due": 4, "kept": 2}
-
-
-def test_days_add_up_dataset_by_dataset(ledger: Ledger) -> None:
-    sweep(ledger, [Outcome.DELETED, Outcome.DELETED, Outcome.FAILED], TODAY)
-    ledger.reports.open(TODAY + DAY, {"lake/d": OpenedReport({"p": 2}, classes={"swept": 2, "due": 1})}, LATER + DAY, "sweeper")
-    sweep(ledger, [Outcome.DELETED], TODAY + DAY)
-    both = days_report(ledger, ledger.reports.days(), TODAY, TODAY + DAY)
-    assert both.when == "2026-01-08/2026-01-09"
-    assert [one.dataset for one in both.lines] == ["lake/d", "ods/o"]
-    assert both.lines[0].policies == {"p": (1, 2)}
-    each = [day_report(ledger, day).total for day in (TODAY, TODAY + DAY)]
-    assert both.total == sum_lines("all", each)
-    counters = both.total.counters
-    assert [counters[name] for name in ("to_delete", "deleted", "failed", "bytes_freed")] == [5, 3, 1, 30]
-
-
-def test_a_bound_that_an_earlier_release_wrote_has_no_period(ledger: Ledger) -> None:
-    old = {"bounds": '{"p": "2026-01-01T00:00:00Z"}'}
-    ledger.database.write(lambda doing: doing.connection.execute(update(REPORTS).values(old)).rowcount)
-    total = day_report(ledger, TODAY).total
-    assert (total.bounds, total.periods) == ({"p": ("2026-01-01T00:00:00Z",)}, {})
 
 
 # A byte costs one a month.
