@@ -254,15 +254,6 @@ def test_in_a_simulated_ledger_the_present_is_what_a_run_says(url: str) -> None:
             ledger.clock.check(T0, None)
 
 
-def test_a_real_ledger_is_refused_to_a_simulated_clock(url: str) -> None:
-    with open_ledger(url, simulated=False) as ledger:
-        ledger.marks.mark(candidates(["T1"]), T0, "evaluation")
-    with pytest.raises(Refused, match="but the ledger is real"):
-        open_simulated(url)
-    with open_ledger(url, simulated=False) as ledger:
-        assert not ledger.clock.simulated
-
-
 def test_a_simulated_ledger_is_refused_to_a_real_clock_and_one_without_a_record_may_become_either(url: str) -> None:
     open_ledger(url, simulated=False).close()
     open_ledger(url).close()

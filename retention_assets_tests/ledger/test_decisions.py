@@ -21,8 +21,8 @@ def policy(age: str, name: str = "p") -> Policy:
     return Policy.model_validate({"name": name, "datasets": {"include": ("lake/*",)}, "select": {"older_than": age}})
 
 
-def outcomes(ledger: Ledger, *policies: Policy, overwrite: bool = False) -> list[LoadOutcome]:
-    return [one.outcome for one in ledger.policy_book.load([as_loaded(one) for one in policies], "loader", overwrite)]
+def outcomes(ledger: Ledger, *policies: Policy) -> list[LoadOutcome]:
+    return [one.outcome for one in ledger.policy_book.load([as_loaded(one) for one in policies], "loader")]
 
 
 def test_loading_writes_versions_and_skips_what_is_known(ledger: Ledger) -> None:
@@ -35,13 +35,6 @@ def test_loading_writes_versions_and_skips_what_is_known(ledger: Ledger) -> None
     assert ledger.policy_book.in_force() == []
     assert outcomes(ledger, policy("31d")) == [LoadOutcome.WRITTEN]
     assert ledger.verify().faults == ()
-
-
-def test_what_a_person_wrote_stays_unless_overwritten(ledger: Ledger) -> None:
-    ledger.policy_book.write(policy("30d"), "ann", "agreed with legal")
-    assert outcomes(ledger, policy("31d")) == [LoadOutcome.DRIFTED]
-    assert [one.version for one in ledger.policy_book.in_force()] == [1]
-    assert outcomes(ledger, policy("31d"), overwrite=True) == [LoadOutcome.WRITTEN]
 
 
 def test_a_revoked_policy_is_in_force_no_more_and_its_marks_are_orphaned(ledger: Ledger) -> None:

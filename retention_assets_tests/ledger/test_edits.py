@@ -346,14 +346,6 @@ def test_what_acts_on_the_ledgers_tables_on_a_server_is_named_and_sweeps_nothing
     named(built, [FUNCTION, statement], ON_SERVER[statement])
 
 
-@ON_A_SERVER
-def test_another_table_in_the_schema_of_a_server_is_a_remark(built: Ledger) -> None:
-    with undone(built) as connection:
-        connection.execute(text("CREATE TABLE runs (id INTEGER)"))
-        result = verify(connection)
-    assert (result.faults, result.remarks) == ((), ("The table runs in the ledger's schema does not belong to the ledger.",))
-
-
 def faults_after(ledger: Ledger, statements: list[str] | str, *datasets: str) -> list[str]:
     with undone(ledger) as connection:
         for statement in [statements] if isinstance(statements, str) else statements:
@@ -493,21 +485,6 @@ def test_a_row_that_was_removed_is_accepted_and_comes_back_by_an_act_alone(lived
         " SELECT 'acme', 'INACTIVE', '3d', placed_at, 'ann', act FROM holds",
     )
     assert [fault for fault in lived.verify().faults if "Row acme of realms was added past the ledger" in fault]
-
-
-def test_a_verification_without_a_fault_is_recorded_and_the_next_new_one_begins_there(lived: Ledger) -> None:
-    whole = lived.verify_and_record("ann")
-    assert whole.faults == ()
-    (line,) = [line for line in lived.audit_lines() if '"VERIFY"' in line]
-    assert whole.head.hash in line
-    # Nothing new but the verification itself: nothing is recorded.
-    assert lived.verify_and_record("ann", only_new=True).rows == 1
-    assert len([line for line in lived.audit_lines() if '"VERIFY"' in line]) == 1
-    lived.realms.change("beta", "INACTIVE", "ann", "r")
-    lived.unmark.transactions("lake/d", ["T1"], "ann", "r")
-    fresh = lived.verify_and_record("ann", only_new=True)
-    assert (fresh.faults, fresh.rows, fresh.members) == ((), 3, 1)
-    assert lived.verify().faults == ()
 
 
 NEW = {

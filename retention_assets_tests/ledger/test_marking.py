@@ -137,15 +137,6 @@ def test_reading_is_filtered_and_streams(ledger: Ledger) -> None:
     assert ledger.verify().faults == ()
 
 
-def test_marks_are_taken_back_by_dataset_and_by_policy(ledger: Ledger) -> None:
-    tables = [candidates(["T1"], f"lake/{d}", policy=p) for d in "ab" for p in ("p",)] + [candidates(["T2"], "lake/a", "q")]
-    ledger.marks.mark(pa.concat_tables(tables), T0, "evaluation")
-    assert ledger.unmark.all_of("ann", "why", dataset="lake/a", policy="q").unmarked == 1
-    assert ledger.unmark.all_of("ann", "why", policy="p").unmarked == 2
-    with pytest.raises(Refused, match="No mark in lake/a can be taken back"):
-        ledger.unmark.all_of("ann", "why", dataset="lake/a")
-
-
 @pytest.mark.parametrize(("actor", "reason"), [("", "why"), ("ann", " ")])
 def test_nobody_takes_a_mark_back_without_a_name_and_a_reason(ledger: Ledger, actor: str, reason: str) -> None:
     ledger.marks.mark(candidates(["T1"]), T0, "evaluation")
@@ -414,15 +405,6 @@ def test_a_long_name_is_cut_for_its_number(marked: Ledger) -> None:
         hold = hold_of(transaction, name="n" * 200)
         name = marked.keep.transactions("lake/d", [transaction], hold, "ann", named=False).hold
         assert name == ("n" * 200, "n" * 198 + "-2")[number]
-
-
-def test_a_new_one_under_the_id_of_something_swept_is_kept(ledger: Ledger) -> None:
-    ledger.marks.mark(candidates(["T1"]), T0, "evaluation")
-    swept(ledger)
-    with pytest.raises(Refused, match="its bytes are gone"):
-        keep(ledger, "T1")
-    done = ledger.keep.transactions("lake/d", ["T1"], hold_of("T1"), "ann", named=False, again=["T1"])
-    assert (done.placed, done.unmarked) == (True, 0)
 
 
 def test_those_who_keep_at_once_get_one_hold_each_and_no_name_twice(ledger: Ledger) -> None:

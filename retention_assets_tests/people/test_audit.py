@@ -52,6 +52,8 @@ def test_only_what_is_new_is_verified_when_that_is_asked_for(written: Ledger, fo
     assert found("audit", "verify", "--new", "--actor", "bob")["rows"] == 2
     line = json.loads([*written.audit_lines()][-1])
     assert (line["deed"], line["actor"], line["detail"]["position"]) == ("VERIFY", "bob", 2)
+    # Nothing new but the verification itself: nothing is recorded.
+    assert (found("audit", "verify", "--new")["rows"], json.loads([*written.audit_lines()][-1])) == (1, line)
     written.unmark.transactions("lake/d", ["T2"], "ann", "needed as well")
     new = found("audit", "verify", "--new")
     assert (new["rows"], new["members"], new["faults"]) == (2, 1, [])

@@ -165,13 +165,6 @@ def test_what_cannot_be_taken_back_is_refused_and_nothing_is(
     assert statuses(marked)["T2"] == "MARKED"
 
 
-def test_what_is_being_swept_is_refused(marked: Ledger, run: Run) -> None:
-    lease, plan, due = planned(marked)
-    marked.sweeps.begin([lease], [plan], due)
-    code, _, err = run("unmark", "lake/d", "T2", "--reason", "r")
-    assert (code, "T2 of lake/d is being swept since" in err) == (1, True)
-
-
 @pytest.mark.parametrize(
     "typed",
     [
