@@ -1,8 +1,6 @@
 """Secrets of the settings: wherever a text leaves the program they are masked, and no command line has one."""
 
 import json
-import os
-import subprocess
 import sys
 import traceback
 from collections.abc import Sequence
@@ -17,6 +15,7 @@ from retention_assets.people.output import say
 from retention_assets.settings.secrets import masked, remember_secrets
 from retention_assets.stores.files.store import FilesStore
 from retention_assets.stores.protocol import SweptTarget, Target
+from retention_assets_tests.people.conftest import script
 from retention_assets_tests.settings.settings_files import read
 from retention_assets_tests.sweep.lakes import Lake
 
@@ -43,13 +42,6 @@ STORE = {
 }  # fmt: skip
 
 
-def retention(folder: Path, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    code = "from retention_assets.cli import main; main()"
-    command = [sys.executable, "-c", code, *words]
-    env = {**os.environ, "PYTHONPATH": f"{folder}:{os.getcwd()}", **environ}
-    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False, timeout=300)
-
-
 @pytest.mark.spark
 def test_what_a_plugin_tells_of_its_options_reaches_nobody(tmp_path: Path) -> None:
     (tmp_path / "talkative.py").write_text(PLUGIN)
@@ -60,7 +52,7 @@ def test_what_a_plugin_tells_of_its_options_reaches_nobody(tmp_path: Path) -> No
     (tmp_path / "policies/p.yaml").write_text("policies: [{name: p, datasets: {include: ['*']}, select: {older_than: 1d}}]")
     (tmp_path / "retention.yaml").write_text(json.dumps({"stores": [STORE]}))
     environ = {"PLUGIN_PASSWORD": SECRET, "PLUGIN_LOGIN": "some-service-user", "DAGSTER_HOME": str(tmp_path / "home")}
-    done = retention(tmp_path, "run", **environ)
+    done = script(tmp_path, "run", **environ)
     assert done.returncode == 1, done.stderr
     assert "use talkative:Talkative is not whole" in done.stderr
     shown = json.dumps(SECRET)[1:-1]
@@ -139,10 +131,7 @@ session.stop()
 def test_no_secret_of_the_configuration_of_spark_is_on_a_command_line(tmp_path: Path) -> None:
     conf = {"spark.hadoop.fs.s3a.secret.key": "${S3_SECRET}", "spark.odd key:": "  a = b #! \\ c\n"}
     (tmp_path / "retention.yaml").write_text(json.dumps({"spark": {"master": "local[1]", "conf": conf}}))
-    env = {**os.environ, "PYTHONPATH": os.getcwd(), "S3_SECRET": "wJalr XUtn=FEMI/K7"}
-    done = subprocess.run(
-        [sys.executable, "-c", SESSION], cwd=tmp_path, env=env, capture_output=True, text=True, check=False, timeout=300
-    )
+    done = script(tmp_path, code=SESSION, S3_SECRET="wJalr XUtn=FEMI/K7")
     assert done.stdout.splitlines() == ["[]", "True", "True"], done.stderr
 
 

@@ -4,8 +4,6 @@ import json
 import os
 import socket
 import struct
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from threading import Event, Thread
@@ -15,6 +13,7 @@ import pytest
 
 from retention_assets.outcomes import Outcome
 from retention_assets.stores.protocol import Permit, Store, SweptTarget, Target
+from retention_assets_tests.people.conftest import script
 from retention_assets_tests.sweep.lakes import Lake
 
 LINE = {"dataset": "lake/d", "transaction": "T1", "type": "SNAPSHOT", "status": "COMMITTED"}
@@ -60,14 +59,6 @@ def silent() -> Iterator[int]:
             connection.close()
 
 
-def retention(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """A command in a process of its own. Who waits for ever fails by the limit, which says nothing about how long it may take."""
-    command = [sys.executable, "-c", "from retention_assets.cli import main; main()", *words]
-    keys = {"AWS_ACCESS_KEY_ID": "k", "AWS_SECRET_ACCESS_KEY": "some-secret-key", "AWS_DEFAULT_REGION": "us-east-1"}
-    env = {**os.environ, **keys, "PYTHONPATH": f"{folder}:{os.getcwd()}"}
-    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False, timeout=120)
-
-
 def environment(folder: Path, *stores: dict[str, Any]) -> None:
     (folder / "log").mkdir()
     (folder / "log/log.jsonl").write_text(json.dumps(LINE | TIMES) + "\n")
@@ -89,11 +80,12 @@ SERVERS = {
 }
 
 
-def test_silent_servers_are_named_and_another_store_is_judged(silent: int, tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{silent}")
+def test_silent_servers_are_named_and_another_store_is_judged(silent: int, tmp_path: Path) -> None:
+    keys = {"AWS_ACCESS_KEY_ID": "k", "AWS_SECRET_ACCESS_KEY": "some-secret-key", "AWS_DEFAULT_REGION": "us-east-1"}
     stores = json.loads(json.dumps(SERVERS).replace("PORT", str(silent)))
     environment(tmp_path, *({"name": name, **store} for name, store in stores.items()))
-    done = retention(tmp_path, "preview", "--format", "json", "--as-of", "2021-01-01T00:00:00Z")
+    place = {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{silent}", **keys}
+    done = script(tmp_path, "preview", "--format", "json", "--as-of", "2021-01-01T00:00:00Z", **place)
     named = [line.partition(" failed: ")[0] for line in done.stderr.splitlines() if SENTENCE in line]
     assert named == [f"the store {name}" for name in SERVERS]
     assert [row["transaction"] for row in json.loads(done.stdout)["transactions"]] == ["T1"]
@@ -104,7 +96,7 @@ def test_a_silent_server_of_the_ledger_ends_the_command(silent: int, tmp_path: P
     settings = json.loads((tmp_path / "retention.yaml").read_text())
     url = f"postgresql://u:p@127.0.0.1:{silent}/d"
     (tmp_path / "retention.yaml").write_text(json.dumps({**settings, "ledger": url}))
-    done = retention(tmp_path, "audit", "verify")
+    done = script(tmp_path, "audit", "verify")
     assert (done.returncode, done.stdout) == (1, "")
     assert "cannot be opened: connection timeout expired. Check the key ledger in the settings" in done.stderr
 
@@ -114,7 +106,7 @@ def test_a_silent_plugin_fails_its_scan_and_the_other_store_is_marked(tmp_path: 
     (tmp_path / "far").mkdir()
     store = {"kind": "objects", "dataset": "{1}", "listing": {"path": "far"}, "references": [{"use": "quiet:Silent"}]}
     environment(tmp_path, {"name": "far", **store})
-    done = retention(tmp_path, "run", "--dry-run", "--format", "json", "--as-of", "2021-01-01T00:00:00Z")
+    done = script(tmp_path, "run", "--dry-run", "--format", "json", "--as-of", "2021-01-01T00:00:00Z")
     assert f"use quiet:Silent: {SENTENCE}" in done.stderr
     assert json.loads(done.stdout)["totals"]["newly_marked"]["transactions"] == 1
 
@@ -128,7 +120,7 @@ def test_a_pipe_in_the_place_of_a_file_is_refused_at_once(names: list[str], tmp_
     for name in names:
         (tmp_path / name).unlink(missing_ok=True)
         os.mkfifo(tmp_path / name)
-    done = retention(tmp_path, "run", "--dry-run", "--as-of", "2021-01-01T00:00:00Z")
+    done = script(tmp_path, "run", "--dry-run", "--as-of", "2021-01-01T00:00:00Z")
     for name in names:
         assert f"{name}: is a pipe, a device or a socket; expected a regular file" in done.stderr
 
@@ -179,6 +171,6 @@ def test_a_database_that_falls_silent_after_it_let_one_in_is_named(tmp_path: Pat
         Thread(target=serve, daemon=True).start()
         url = f"postgresql://u:p@127.0.0.1:{server.getsockname()[1]}/d?sslmode=disable&gssencmode=disable"
         environment(tmp_path, {"name": "far", "kind": "records", "url": url, "root": ROOT})
-        done = retention(tmp_path, "preview", "--format", "json", "--as-of", "2021-01-01T00:00:00Z")
+        done = script(tmp_path, "preview", "--format", "json", "--as-of", "2021-01-01T00:00:00Z")
     assert SENTENCE in done.stderr
     assert [row["transaction"] for row in json.loads(done.stdout)["transactions"]] == ["T1"]

@@ -5,20 +5,16 @@ frames/test_laws.py's. A case that fails here is a promise to a user of that sys
 """
 
 import json
-import os
-import subprocess
-import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from retention_assets_tests.people.conftest import script
+
 CASES = Path(__file__).parents[1] / "cases"
 FILES = ("main", "ods")
-# As installed, and without the settings of whoever runs the tests.
-ENVIRONMENT = {key: value for key, value in os.environ.items() if key != "RETENTION_CONFIG"}
-ENVIRONMENT["PYTHONPATH"] = str(CASES.parents[1])
 
 
 def expected(file: str) -> dict[str, Any]:
@@ -27,11 +23,9 @@ def expected(file: str) -> dict[str, Any]:
 
 @cache
 def answered(file: str) -> dict[str, dict[str, str]]:
-    command = [
-        sys.executable, "-c", "from retention_assets.cli import main; main()", "preview", "--format", "json",
-        "--log", f"{file}.log.jsonl", "--policies", f"{file}.policies.yaml", "--as-of", expected(file)["as_of"],
-    ]  # fmt: skip
-    run = subprocess.run(command, cwd=CASES, capture_output=True, text=True, check=True, env=ENVIRONMENT)
+    files = ("--log", f"{file}.log.jsonl", "--policies", f"{file}.policies.yaml")
+    run = script(CASES, "preview", "--format", "json", *files, "--as-of", expected(file)["as_of"])
+    assert run.returncode == 0, run.stderr
     result = json.loads(run.stdout)
     assert all(dataset["refused"] is None for dataset in result["datasets"].values())
     found: dict[str, dict[str, str]] = {name: {} for name in result["datasets"]}

@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from retention_assets.cli import main
 from retention_assets.errors import BadInput
 from retention_assets.exchange import ids_in, read_file
 from retention_assets.frames import LOG
@@ -71,21 +70,6 @@ def test_every_fault_of_a_file_is_named_at_once(tmp_path: Path) -> None:
     assert [(problem.line, problem.key) for problem in caught.value.problems] == [
         (1, "byts"), (2, None), (3, "hed"), (3, "dataset"),
     ]  # fmt: skip
-
-
-def test_a_line_that_is_no_json_stops_the_command_with_its_file_and_number(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "p.yaml").write_text("policies: []")
-    (tmp_path / "log.jsonl").write_text(f"{LINE}\nbad\n")
-    monkeypatch.setattr("sys.argv", ["retention", "preview", "--log", "log.jsonl", "--policies", "p.yaml", "--format", "json"])
-    with pytest.raises(SystemExit) as left:
-        main()
-    said = capsys.readouterr()
-    assert left.value.code == 2
-    assert said.err.startswith("log.jsonl:2: is no JSON")
-    assert said.out == ""
 
 
 @pytest.mark.parametrize(

@@ -88,9 +88,11 @@ def error_of(ran: tuple[int, str, str], code: int) -> str:
     return ran[2]
 
 
-def script(folder: Path, *arguments: str, stdout: Any = subprocess.PIPE, code: str = ENTRY) -> subprocess.CompletedProcess[str]:
-    """The console script as a program of its own."""
+def script(
+    folder: Path, *arguments: str, stdout: Any = subprocess.PIPE, code: str = ENTRY, **environ: str
+) -> subprocess.CompletedProcess[str]:
+    """The console script as a program of its own, which finds modules that lie in its folder."""
     return subprocess.run(
         [sys.executable, "-c", code, *arguments], cwd=folder, stdout=stdout, stderr=subprocess.PIPE, text=True, check=False,
-        env=ENVIRONMENT,
+        env={**ENVIRONMENT, "PYTHONPATH": f"{folder}:{ROOT}", **environ}, timeout=300,
     )  # fmt: skip

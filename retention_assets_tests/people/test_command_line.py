@@ -358,17 +358,11 @@ def test_each_command_has_examples_that_its_parser_takes(command: click.Command)
         assert named is command or (isinstance(command, click.Group) and named in command.commands.values())
 
 
-def completing(folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", ENTRY], cwd=folder, env={**ENVIRONMENT, **variables}, capture_output=True, text=True, check=False
-    )
-
-
 @pytest.mark.parametrize(
     ("shell", "words"), [("bash", "_retention_completion"), ("zsh", "#compdef retention"), ("fish", "complete ")]
 )
 def test_a_shell_is_told_how_to_complete(shell: str, words: str, tmp_path: Path) -> None:
-    done = completing(tmp_path, _RETENTION_COMPLETE=f"{shell}_source")
+    done = script(tmp_path, _RETENTION_COMPLETE=f"{shell}_source")
     assert (done.returncode, done.stderr, words in done.stdout) == (0, "", True)
 
 
@@ -383,7 +377,7 @@ def test_a_shell_is_told_how_to_complete(shell: str, words: str, tmp_path: Path)
 )
 def test_commands_options_and_values_are_completed(typed: str, completed: list[str], tmp_path: Path) -> None:
     last = str(len(typed.split()) - 1)
-    done = completing(tmp_path, _RETENTION_COMPLETE="bash_complete", COMP_WORDS=typed, COMP_CWORD=last)
+    done = script(tmp_path, _RETENTION_COMPLETE="bash_complete", COMP_WORDS=typed, COMP_CWORD=last)
     assert [line.partition(",")[2] for line in done.stdout.splitlines()] == completed
 
 

@@ -245,6 +245,10 @@ def test_explain_of_what_is_not_there_names_the_nearest(dataset: str, transactio
     assert error_of(run("explain", dataset, transaction, *write(SOUND)), 2).strip() == words
 
 
+def test_a_line_that_is_no_json_stops_the_command_with_its_file_and_number(run: Run) -> None:
+    assert error_of(run("preview", *write(SOUND, more="bad\n")), 2).startswith("log.jsonl:6: is no JSON")
+
+
 def test_what_is_refused_is_said_by_compare_and_with_its_fault_by_explain(run: Run) -> None:
     code, out, err = run("compare", *write(SOUND, more=CYCLE), "--policies", "p.yaml", "--format", "json")
     assert (code, json.loads(out), "refused" in err) == (4, {"changes": []}, True)
