@@ -369,28 +369,6 @@ def word_faults(text: str, module: str) -> list[str]:
     ]
 
 
-def loaded_by(module: str, texts: Mapping[str, str]) -> set[str]:
-    """Everything outside the package that importing a module imports, through all modules of `texts` that it reaches."""
-    seen: set[str] = set()
-    outside: set[str] = set()
-    waiting = [module]
-    while waiting:
-        name = waiting.pop()
-        if name in seen:
-            continue
-        seen.add(name)
-        for _, target in imports(texts[name], name, only_at_import=True):
-            if target.partition(".")[0] != PACKAGE:
-                outside.add(target)
-                continue
-            # Importing a.b.c runs a and a.b first. Names that are no module (a.b.c.function) fall out here.
-            parts = target.split(".")
-            for end in range(1, len(parts) + 1):
-                above = ".".join(parts[:end])
-                waiting += [known for known in (above, f"{above}.__init__") if known in texts]
-    return outside
-
-
 def _inside(module: str) -> str:
     return module.partition(".")[2] or "__init__"
 

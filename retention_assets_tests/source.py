@@ -1,7 +1,7 @@
 """What the text of a module says, read with `ast`: what it imports, what it mentions, the strings in it."""
 
 import ast
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 
 
@@ -16,13 +16,13 @@ def nodes(text: str) -> tuple[ast.AST, ...]:
 
 
 @cache
-def imports(text: str, module: str, only_at_import: bool = False) -> tuple[tuple[int, str], ...]:
+def imports(text: str, module: str) -> tuple[tuple[int, str], ...]:
     """Line and full name of everything imported; `from a import b` is a.b, which may be a module or a name in one."""
-    return tuple(_imports(_nodes_at_import(tree(text)) if only_at_import else nodes(text), module))
+    return tuple(_imports(text, module))
 
 
-def _imports(among: Iterable[ast.AST], module: str) -> Iterator[tuple[int, str]]:
-    for node in among:
+def _imports(text: str, module: str) -> Iterator[tuple[int, str]]:
+    for node in nodes(text):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -39,19 +39,6 @@ def _imports(among: Iterable[ast.AST], module: str) -> Iterator[tuple[int, str]]
                 for arg in node.args[:1]
                 if isinstance(arg, ast.Constant) and isinstance(arg.value, str)
             )
-
-
-def _nodes_at_import(node: ast.AST) -> Iterator[ast.AST]:
-    """What runs when a module is imported: not the bodies of functions, nor what is there for the type checker."""
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
-            continue
-        if isinstance(child, ast.If) and _dotted(child.test, {}) in ("TYPE_CHECKING", "typing.TYPE_CHECKING"):
-            for other in child.orelse:
-                yield from (other, *_nodes_at_import(other))
-            continue
-        yield child
-        yield from _nodes_at_import(child)
 
 
 @cache

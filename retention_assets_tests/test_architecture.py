@@ -18,7 +18,6 @@ from retention_assets_tests.architecture import (
     import_faults,
     inner_imports,
     lines_by_place,
-    loaded_by,
     order_faults,
     private_faults,
     sleep_faults,
@@ -60,19 +59,6 @@ def package(tree: Mapping[str, str]) -> Mapping[str, str]:
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
 def test_the_tree_keeps_the_rule(tree: Mapping[str, str], rule: Rule) -> None:
     assert [fault for module, text in tree.items() for fault in rule(text, module)] == []
-
-
-def test_the_command_line_starts_without_dagster_and_spark(tree: Mapping[str, str]) -> None:
-    loaded = {name.partition(".")[0] for name in loaded_by("retention_assets.cli", tree)}
-    assert loaded & {"dagster", "dagster_pyspark", "pyspark"} == set()
-    assert "click" in loaded, "the walk has not even found what the command line does import"
-
-
-def test_definitions_load_without_what_takes_longer_than_they_do(tree: Mapping[str, str]) -> None:
-    """A daemon loads them anew for every run."""
-    loaded = {name.partition(".")[0] for name in loaded_by("retention_assets.definitions", tree)}
-    assert loaded & {"boto3", "duckdb", "fsspec", "pandas", "polars", "pyiceberg", "s3fs"} == set()
-    assert "pyarrow" in loaded
 
 
 def test_the_tree_was_found(tree: Mapping[str, str]) -> None:
@@ -287,32 +273,3 @@ def test_a_test_that_sleeps_is_refused(source: str) -> None:
 
 def test_a_test_that_asks_for_the_time_is_refused() -> None:
     assert clock_faults("import datetime\ndatetime.datetime.now()", "retention_assets_tests.test_marks")
-
-
-# What importing `start` loads, through the modules beside it.
-LAZY = {
-    "retention_assets.start": "def run():\n    from retention_assets import heavy",
-    "retention_assets.typed": "import typing\nif typing.TYPE_CHECKING:\n    import dagster\nelse:\n    import json",
-    "retention_assets.direct": "from retention_assets.heavy import thing",
-    "retention_assets.tried": "try:\n    import retention_assets.heavy\nexcept ImportError: ...",
-    "retention_assets.classy": "class A:\n    from retention_assets import heavy",
-    "retention_assets.through": "from retention_assets.part.light import thing",
-    "retention_assets.part.__init__": "from retention_assets.heavy import thing",
-    "retention_assets.part.light": "",
-    "retention_assets.heavy": "import dagster",
-}
-
-
-@pytest.mark.parametrize(
-    ("start", "loaded"),
-    [
-        ("start", set()),
-        ("typed", {"typing", "json"}),
-        ("direct", {"dagster"}),
-        ("tried", {"dagster"}),
-        ("classy", {"dagster"}),
-        ("through", {"dagster"}),
-    ],
-)
-def test_what_importing_a_module_loads(start: str, loaded: set[str]) -> None:
-    assert loaded_by(f"retention_assets.{start}", LAZY) == loaded

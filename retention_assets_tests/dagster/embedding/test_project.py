@@ -1,9 +1,7 @@
 """The shop's project: retention as one of its components, loaded as Dagster loads it, and one run through all of it."""
 
 import importlib
-import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -69,21 +67,6 @@ def test_a_definition_leads_to_the_yaml_and_to_the_code(defs: dg.Definitions, ro
     local = [Path(one.file_path) for one in metadata.code_references if isinstance(one, dg.LocalFileCodeReference)]
     assert [path.name for path in local] == ["sweeping.py", "defs.yaml"]
     assert all(path.is_file() for path in local)
-
-
-def test_the_project_loads_without_java(root: Path) -> None:
-    """In a program of its own, where nothing is imported yet and no Java can be found."""
-    code = (
-        "import shop.definitions, dagster as dg\n"
-        "dg.Definitions.validate_loadable(shop.definitions.defs())\n"
-        "from pyspark import SparkContext\n"
-        "assert SparkContext._gateway is None and SparkContext._active_spark_context is None"
-    )
-    bare = {name: value for name, value in os.environ.items() if not name.startswith(("JAVA", "SPARK", "DAGSTER"))}
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=root, env={**bare, "PATH": ""}, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.spark
