@@ -62,19 +62,6 @@ def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
     return Lake(tmp_path / "lake")
 
 
-def test_policies_that_break_once_the_run_has_begun_are_bad_input_in_one_sentence(
-    lake: Lake, capfd: pytest.CaptureFixture[str]
-) -> None:
-    lake.says("{name: p, datasets: {include: ['lake/*']}, select: {oldr_than: 30d}}")
-    ran = run_job(lake.settings, "evaluate", AS_OF)
-    (words,) = ran.bad_input
-    assert (ran.failed, ran.refused, ran.troubles) == ((), (), (words,))
-    assert words.startswith(f"{lake.folder}/policies/p.yaml:1: policy 'p': ")
-    assert words.endswith("Did you mean older_than?")
-    # Nothing of it is a trace, here or on the way.
-    assert capfd.readouterr() == ("", "")
-
-
 def test_who_asks_for_everything_reads_the_trace(lake: Lake, capfd: pytest.CaptureFixture[str]) -> None:
     lake.says("{name: p}")
     run_job(lake.settings, "evaluate", AS_OF, log_level="debug")

@@ -14,7 +14,7 @@ from retention_assets.outcomes import Outcome
 from retention_assets.policy import Datasets, Hold, text_of
 from retention_assets_tests.histories import AS_OF, history, to_lines
 from retention_assets_tests.ledger.states import LATER, T0, Times, candidates, ids, planned, swept, take_lease
-from retention_assets_tests.people.conftest import Json, Run, error_of
+from retention_assets_tests.people.conftest import LEDGER, Json, Run, error_of
 from retention_assets_tests.sweep.lakes import Lake
 
 LOG = ("--log", "log.jsonl")
@@ -207,13 +207,14 @@ def test_one_that_nobody_knows_is_bad_input(logged: Ledger, run: Run) -> None:
     err = error_of(run("history", "lake/d", "UU", "S", *LOG, "--format", "json"), 2)
     assert "transaction 'UU' was never marked, and is not in the log of lake/d. Did you mean U?" in err
     assert "and is not in any log that was named" in run("history", "lake/d", "T")[2]
+    assert "dataset: is empty (found ''); expected a dataset, as store/name" in error_of(run("history", ""), 2)
 
 
 def test_the_ledger_may_be_missing_where_a_log_is(run: Run) -> None:
     log("main: S:SNAPSHOT@90d - T:SNAPSHOT@80d")
     code, out, err = run("history", "lake/d", *LOG, "--format", "json")
     assert [row["words"] for row in json.loads(out)["transactions"]] == ["not marked", "not marked; protected by main"]
-    assert code == 0
+    assert (code, LEDGER.exists()) == (0, False)
     assert "no ledger yet at" in err
 
 

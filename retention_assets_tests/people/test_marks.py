@@ -273,6 +273,8 @@ def test_a_name_with_signs_of_a_glob_is_kept_alone(lake: Lake, found: Json) -> N
         (("lake/a", "S4"), "transaction 'S4' was never marked, and is not in the log of lake/a. Did you mean S3, S2 or S1?\n"),
         (("lake/z",), "dataset 'lake/z' is not in store lake. Did you mean lake/b or lake/a?\n"),
         (("laek/a",), "dataset: the settings have no store named laek (found 'laek/a'). Did you mean lake?\n"),
+        (("b",), "dataset: the settings have no store named b (found 'b'). Did you mean lake/b?\n"),
+        (("LAKE/A",), "dataset: the settings have no store named LAKE (found 'LAKE/A'). Did you mean lake/a?\n"),
         (("lake/a", "--until", "2001-01-01"), "until: is past (found 2001-01-01T00:00:00Z); expected an instant to come, such as 'in 30d'\n"),
         (("lake/a", " "), "transactions: is empty (found (' ',)); expected the ids of transactions\n"),
     ],

@@ -14,7 +14,7 @@ import pytest
 
 from retention_assets.frames import Reason
 from retention_assets_tests.histories import history, to_lines
-from retention_assets_tests.people.conftest import Run, error_of
+from retention_assets_tests.people.conftest import LEDGER, Run, error_of
 from retention_assets_tests.people.logs import CYCLE, DEMONSTRATION, NOW, OLD, SOUND, write
 
 # --- preview ---
@@ -179,7 +179,7 @@ def test_explain_tells_the_demonstration_of_a_shared_transaction(transaction: st
     assert "'xyz' shares it" in found["summary"]
     assert [(one["policy"], one["selects"]) for one in found["policies"]] == [("old", True)]
     code, out, err = run("explain", "lake/d", transaction, *options)
-    assert (code, err, "spare" in out, "xyz" in out) == (0, "", True, True)
+    assert (code, err, "spare" in out, "xyz" in out, LEDGER.exists()) == (0, "", True, True, False)
 
 
 @pytest.mark.parametrize(("as_of", "verdict"), [("2026-03-31T12:00:00Z", "keep"), ("2026-03-31T12:00:00.000001Z", "mark")])

@@ -39,13 +39,6 @@ def test_partitions_stand_together_in_the_order_in_which_they_were_added(keys: s
     assert stretches_of([], []) == []
 
 
-def test_a_range_is_what_dagster_takes_for_it() -> None:
-    """Its order is not that of the alphabet."""
-    with dg.DagsterInstance.ephemeral() as instance:
-        instance.add_dynamic_partitions("datasets", ["b", "a", "c"])
-        assert stretches_of(["a", "b"], instance.get_dynamic_partitions("datasets")) == [("b", "a")]
-
-
 @pytest.fixture
 def lake(lake: Lake, clock: Clock) -> Lake:
     """Six datasets; nobody has looked at them."""
