@@ -245,7 +245,7 @@ def complete(lake: Lake, instance: dg.DagsterInstance, as_of: datetime) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("where", ["publish", "transaction_log", "branch_views", "mark", "candidate_marks"])
+@pytest.mark.parametrize("where", ["publish", "branch_views", "mark", "candidate_marks"])
 def test_a_run_killed_while_it_judges_leaves_a_next_one_nothing_but_its_folders(
     lake: Lake, instance: dg.DagsterInstance, where: str
 ) -> None:

@@ -136,17 +136,6 @@ def read(lake: Lake) -> Log:
 LAKE_30D = "{datasets: {include: ['lake/*']}, retention: 30d}"
 
 
-def test_each_evaluation_raises_what_it_judges_once_the_entry_is_a_week_old(lake: Lake, ledger: Ledger) -> None:
-    says(lake, LAKE_30D)
-    assert evaluates(lake, ledger, 0) == {}
-    assert evaluates(lake, ledger, 6.5) == {}
-    # Never past the newest transaction of a dataset.
-    assert evaluates(lake, ledger, 7) == {"lake/d": "23", "lake/e": "23"}
-    assert evaluates(lake, ledger, 400) == {"lake/d": "20", "lake/e": "1"}
-    assert evaluates(lake, ledger, 8) == {"lake/d": "20", "lake/e": "1"}
-    assert ledger.verify().faults == ()
-
-
 def test_a_shortened_entry_is_the_next_version_and_waits(lake: Lake, ledger: Ledger) -> None:
     says(lake, LAKE_30D.replace("30d", "80d"))
     evaluates(lake, ledger, 0)

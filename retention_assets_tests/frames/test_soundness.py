@@ -5,13 +5,8 @@ Belongs here: the faults of DESIGN.md section 3 one by one, ordinals, parents. D
 Nothing downstream checks a log again. A fault that passes here, or a parent that is misread, deletes data.
 """
 
-import gzip
 import json
 import random
-import resource
-import sys
-import time
-from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,7 +18,7 @@ from hypothesis import strategies as st
 
 from retention_assets.exchange import read_log
 from retention_assets.frames import DATASETS, LOG, Log
-from retention_assets_tests.histories import History, history, random_histories, to_lines
+from retention_assets_tests.histories import History, random_histories, to_lines
 
 AT = "2026-01-01T00:00:00Z"
 LATER = "2026-01-01T00:05:00Z"
@@ -299,44 +294,3 @@ def refs(log: Log) -> dict[tuple[str, str], tuple[Any, ...]]:
         (row["dataset"], row["transaction"]): (row["heads"], row["tags"], row["tag_expiries"])
         for row in log.transactions.to_pylist()
     }
-
-
-# --- the big one ---
-
-BROKEN = [f"lake/d{number:04}" for number in range(0, 1000, 100)]
-
-
-def million_lines() -> Iterator[str]:
-    """1,000 datasets of 998 transactions, a branch and a tag; each hundredth has an id twice in its middle."""
-    line = json.dumps(transaction("%s", dataset="%s", bytes=1))
-    for name in (f"lake/d{number:04}" for number in range(1000)):
-        ids = [499 if number == 500 and name in BROKEN else number for number in range(998)]
-        rows = [line % (name, f"T{id_}") for id_ in ids]
-        rows += [json.dumps({**ref, "dataset": name}) for ref in (branch("main", "T997"), tag("v1", "T500"))]
-        yield "\n".join(rows) + "\n"
-
-
-@pytest.mark.long
-def test_a_million_lines_of_a_thousand_datasets_are_read_and_ten_faults_refuse_ten(tmp_path: Path) -> None:
-    file = tmp_path / "log.jsonl"
-    with file.open("w") as stream:
-        stream.writelines(million_lines())
-    started = time.perf_counter()
-    log = read_log(file)
-    seconds = time.perf_counter() - started
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1024 if sys.platform == "linux" else 1024**2)
-    sys.stderr.write(f"\n1,000,000 lines read in {seconds:.1f} s; peak of this Python so far {peak:,.0f} MiB\n")
-    found = {row["dataset"]: (row["fault"], row["fault_transaction"]) for row in log.datasets.to_pylist() if row["fault"]}
-    assert found == dict.fromkeys(BROKEN, ("duplicate id", "T499"))
-    assert log.datasets["transactions"].to_pylist() == [998 * (number % 100 > 0) for number in range(1000)]
-    assert len(log.transactions) == 990 * 998
-
-
-def test_a_packed_log_says_what_the_unpacked_one_says(tmp_path: Path) -> None:
-    drawn = history("main: T1:SNAPSHOT@5d=10[a,b] - T2:APPEND@4d  |  #v1=T1@+3d", attributes={"tier": "bronze"})
-    text = "\n".join(to_lines([drawn])).encode()
-    (tmp_path / "log.jsonl").write_bytes(text)
-    (tmp_path / "log.jsonl.gz").write_bytes(gzip.compress(text))
-    plain, packed = read_log(tmp_path / "log.jsonl"), read_log(tmp_path / "log.jsonl.gz")
-    assert plain.transactions.equals(packed.transactions)
-    assert plain.datasets.equals(packed.datasets)

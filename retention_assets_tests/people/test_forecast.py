@@ -302,19 +302,6 @@ def test_each_day_is_as_it_is_then_lived(new: Lake) -> None:
     assert all(sum(amounts) > 0 for amounts in list(zip(*lived, strict=True))[1:])
 
 
-def test_a_newcomer_sees_the_whole_cycle_and_nothing_is_touched(new: Lake) -> None:
-    before = content(new.folder)
-    simulation = simulated(new, days=8)
-    assert content(new.folder) == before
-    assert len(simulation["days"]) == 8
-    first, last = simulation["days"][0], simulation["days"][-1]
-    # lake/now has no grace; of the others S1 and S3, and S2 where no tag pins its view. S4 is young for some days.
-    assert (first["newly_marked"]["transactions"], first["deleted"]["transactions"]) == (3 + 2 + 3, 3)
-    assert (last["due"]["transactions"], last["deleted"]["transactions"]) == (2 + 3, 2 + 3)
-    assert last["deleted"]["bytes"] > 0
-    assert deleted(simulation) == sum(day["deleted"]["transactions"] for day in simulation["days"])
-
-
 def test_each_log_of_the_chosen_datasets_is_read_once(new: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """A history that changes within a simulation would be nobody's."""
     asked: list[str] = []

@@ -85,11 +85,6 @@ def no_longer_purged(ledger: Ledger) -> ScanRecord:
     )
 
 
-def superseded(ledger: Ledger) -> ScanRecord:
-    braked(ledger)
-    return scanned(ledger)
-
-
 def test_where_nothing_was_scanned_the_list_says_so_and_makes_no_ledger(run: Run, found: Json) -> None:
     code, out, _ = run("scans")
     assert (code, out.strip().splitlines()[0]) == (0, "No scan yet: `retention run` scans")
@@ -145,8 +140,6 @@ def test_who_accepts_a_scan_is_told_what_was_odd_and_what_comes_next(ledger: Led
 @pytest.mark.parametrize(
     ("prepare", "arguments", "words", "code"),
     [
-        (scanned, ("blobs", "accept", "1"), "Scan 1 of blobs is kept: only a braked scan can be accepted.", 1),
-        (superseded, ("blobs", "accept", "1"), "Scan 1 of blobs is not the newest: scan 2 has ended since with status kept", 1),
         (
             other_settings,
             ("blobs", "accept", "1"),
@@ -154,11 +147,10 @@ def test_who_accepts_a_scan_is_told_what_was_odd_and_what_comes_next(ledger: Led
             1,
         ),
         (no_longer_purged, ("blobs", "accept", "1"), "out of date: no longer PURGING: c. Nothing was changed", 1),
-        (braked, ("blobs", "accept", "9"), "blobs has no scan 9. `retention scans blobs` lists", 1),
         (braked, ("blob", "accept", "1"), "scanned (found blob); expected one of blobs, my objects. Did you mean blobs?", 2),
         (braked, ("lake", "accept", "1"), "store: is no store that is scanned (found lake)", 2),
     ],
-    ids=("kept", "superseded", "other settings", "no longer purged", "not there", "a wrong name", "not scanned"),
+    ids=("other settings", "no longer purged", "a wrong name", "not scanned"),
 )
 def test_what_may_not_be_accepted_is_refused_and_changes_nothing(
     prepare: Callable[[Ledger], object], arguments: tuple[str, ...], words: str, code: int, ledger: Ledger, run: Run

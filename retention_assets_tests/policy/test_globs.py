@@ -1,7 +1,6 @@
 """The one meaning of a glob, for one name and for many."""
 
 import fnmatch
-import re
 
 import pyarrow as pa
 import pytest
@@ -66,12 +65,6 @@ IDS = st.text() | LETTERS | st.builds("{0}[{1}]{2}".format, LETTERS, LETTERS, LE
 @given(st.lists(LETTERS, max_size=6), st.lists(LETTERS, max_size=4))
 def test_many_names_are_matched_as_one_is(names: list[str], globs: list[str]) -> None:
     assert matching(names, globs) == [matches(name, globs) for name in names]
-
-
-@given(st.text("ab*?\n/", max_size=6), st.text("ab\n/", max_size=8))
-def test_stars_and_question_marks_mean_what_they_mean_everywhere(glob: str, name: str) -> None:
-    pattern = "".join({"*": "[\\s\\S]*", "?": "[\\s\\S]"}.get(sign, re.escape(sign)) for sign in glob)
-    assert matches(name, (glob,)) == (re.fullmatch(pattern, name) is not None)
 
 
 def chosen(names: list[str], scope: Datasets) -> list[bool]:
