@@ -179,10 +179,10 @@ BUDGETS: Mapping[str, int] = {
     "render": 2_270,
     "dagster": 3_340,
     "demo": 770,
-    "retention_assets_tests": 59_920,
+    "retention_assets_tests": 59_770,
 }
 # Docstrings that begin with a word by which no sentence says what a thing is; and imports by tests of a module inside a folder.
-OPENINGS, ARROWS = 3, 553
+OPENINGS, ARROWS = 3, 554
 _OPENING = re.compile(r"(What|Which|Whether|Of|Those|As|So many|The same)\b")
 _FACES = re.compile(rf"{PACKAGE}(\.stores)?(\.\w+)?")
 

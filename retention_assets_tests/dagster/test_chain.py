@@ -162,13 +162,14 @@ def test_the_sweep_alone_stops_at_a_ledger_that_was_changed(lake: Lake, instance
 def test_a_range_is_one_step_as_well_and_a_failed_check_that_does_not_block_stops_nothing(
     lake: Lake, instance: dg.DagsterInstance, failing: Callable[[str, str], None]
 ) -> None:
-    lake.marks()
+    instance.add_dynamic_partitions("datasets", ["lake/f"])
+    lake.has(HISTORY, "lake/f").marks()
     failing("candidate_marks", "nothing_deleted_is_back")
     result = launch(lake, instance, tags=RANGE)
     assert (result.success, evaluated(result)["nothing_deleted_is_back"]) == (True, False)
     assert [event.step_key for event in result.all_events if event.is_step_success] == ["retention"]
     assert made(result)["swept_transactions"] == {"lake/d", "lake/e", None}
-    assert lake.there() == lake.there("lake/e") == {"S3"}
+    assert (lake.there(), lake.there("lake/e"), lake.there("lake/f")) == ({"S3"}, {"S3"}, WHOLE)
 
 
 def test_no_report_follows_a_sweep_whose_check_failed(

@@ -23,7 +23,7 @@ from retention_assets.settings.sections import DagsterSettings, SparkSettings
 from retention_assets.settings.yaml import Document
 from retention_assets_tests.dagster.launch import failure, materialize, resource
 from retention_assets_tests.dagster.surface import all_on, surface
-from retention_assets_tests.sweep.lakes import DUE, MARKED, Lake
+from retention_assets_tests.sweep.lakes import MARKED, Lake
 
 # Dagster asks its own schedules for something that it has deprecated.
 pytestmark = pytest.mark.filterwarnings("ignore:Property `ScheduleDefinition.environment_vars` is deprecated")
@@ -103,27 +103,6 @@ def metadata(instance: dg.DagsterInstance, asset: str) -> dict[str, Any]:
 RUN_ROWS = {"transaction_log": "datasets", "branch_views": "dagster/row_count", "candidate_marks": "newly marked"}
 SOME = "main: S1:SNAPSHOT@90d=10 - S2:SNAPSHOT@80d=10 - S3:SNAPSHOT@1d=10"
 ASSETS = ("transaction_log", "branch_views", "candidate_marks", "swept_transactions")
-
-
-@pytest.mark.long
-@pytest.mark.usefixtures("local_spark")
-def test_one_partition_is_one_dataset_and_a_range_is_one_run(tmp_path: Path, instance: dg.DagsterInstance) -> None:
-    keys = [f"lake/d{number}" for number in range(4)]
-    lake = Lake(tmp_path / "lake").has(SOME, *keys)
-    instance.add_dynamic_partitions("datasets", keys)
-    assert materialize(lake.settings, instance, ASSETS[:3], MARKED, partition_key="lake/d2").success
-    assert metadata(instance, "transaction_log")["datasets"] == 1
-    assert marked(lake) == {"lake/d2"}
-    ranged = {"dagster/asset_partition_range_start": "lake/d0", "dagster/asset_partition_range_end": "lake/d2"}
-    assert materialize(lake.settings, instance, ASSETS, DUE, tags=ranged).success
-    assert marked(lake) == {"lake/d0", "lake/d1", "lake/d2"}
-    assert instance.get_materialized_partitions(dg.AssetKey("candidate_marks")) == set(keys[:3])
-    # What is said of all of them together is said once, after an event for each.
-    assert metadata(instance, "transaction_log")["datasets"] == 3
-    found = instance.fetch_materializations(dg.AssetKey("transaction_log"), limit=10).records
-    events = [one.event_log_entry.asset_materialization for one in found[:4]]
-    assert [(one.partition is None, bool(one.metadata)) for one in events if one] == [(True, True), *[(False, True)] * 3]
-    assert [lake.there(key) for key in keys] == [{"S1", "S2", "S3"}, {"S1", "S2", "S3"}, {"S3"}, {"S1", "S2", "S3"}]
 
 
 def marked(lake: Lake) -> set[str]:

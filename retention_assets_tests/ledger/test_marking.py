@@ -17,6 +17,7 @@ from retention_assets.ledger.audit.chain import mark_seals
 from retention_assets.ledger.marking import STAGED_ROWS, CandidateTable, MarkGroup, merge_groups
 from retention_assets.outcomes import Outcome
 from retention_assets.policy import Datasets, Hold
+from retention_assets.sql import streams
 from retention_assets.sql.staging import shared_table
 from retention_assets_tests.databases import new_schema
 from retention_assets_tests.ledger.states import (
@@ -126,10 +127,12 @@ def test_marks_are_published_together_with_what_they_came_with(ledger: Ledger) -
     assert ledger.verify().faults == ()
 
 
-def test_reading_is_filtered_and_streams(ledger: Ledger) -> None:
-    ledger.marks.mark(many(120_000, 1_000), T0, "evaluation")
+def test_reading_is_filtered_and_streams(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("BATCH", "BYTES"):
+        monkeypatch.setattr(streams, name, 2_500)
+    ledger.marks.mark(many(9_000, 1_000), T0, "evaluation")
     ledger.unmark.all_of("ann", "still needed", dataset="lake/d7")
-    assert next(len(batch) for batch in ledger.marks.read()) < 120_000
+    assert next(len(batch) for batch in ledger.marks.read()) < 9_000
     assert ledger.marks.table(["lake/d7", "lake/d8", "lake/none"]).num_rows == 2_000
     assert ledger.marks.table(["lake/d7", "lake/d8"], ["MARKED"])["dataset"].unique().to_pylist() == ["lake/d8"]
     assert ledger.marks.table(statuses=["UNMARKED"]).num_rows == 1_000

@@ -265,14 +265,6 @@ def test_a_hold_that_is_over_holds_nothing(ledger: Ledger, found: Json) -> None:
     assert found("history", "lake/d", "--as-of", "2026-01-09")["transactions"][0]["holds"] == []
 
 
-def test_more_transactions_than_are_told_at_once_are_all_told(ledger: Ledger, found: Json) -> None:
-    names = [f"T{number}" for number in range(6_000)]
-    ledger.marks.mark(candidates(names), T0, "evaluation")
-    rows = found("history", "lake/d")["transactions"]
-    assert [row["transaction"] for row in rows] == names
-    assert {row["mark"] for row in rows} == {"MARKED"}
-
-
 def test_the_commands_find_the_ledger_of_the_settings_on_either_database(url: str, found: Json) -> None:
     with open_ledger(url) as ledger:
         ledger.marks.mark(candidates(["T1", "T2"]), T0, "evaluation")

@@ -256,51 +256,12 @@ def test_what_is_refused_is_said_by_compare_and_with_its_fault_by_explain(run: R
     assert (code, out, "cycle" in err, "X" in err) == (1, "", True, True)
 
 
-# --- datasets without branches ---
-
-RECORDS = "-: T1:RECORD@9d | -: T2:RECORD@8d | -: T3:RECORD@7d | -: T4:RECORD@6d"
-LINES = {
-    "records": RECORDS,
-    "objects": RECORDS.replace("RECORD", "OBJECT"),
-    "a log": "-: T1:APPEND@9d - T2:APPEND@8d - T3:SNAPSHOT@7d - T4:SNAPSHOT@6d",
-}
-
-
-def previewed(run: Run, drawing: str, **policy: Any) -> dict[str, tuple[str, str]]:
-    written = {"name": "p", "datasets": {"include": ["*"]}, **policy}
-    written["branches"] = {"reach": "any", **written.get("branches", {})}
-    Path("p.yaml").write_text(json.dumps({"policies": [written]}))
-    Path("log.jsonl").write_text("\n".join(to_lines([history(drawing)])))
-    code, out, err = run("preview", "-l", "log.jsonl", "-p", "p.yaml", "-t", NOW, "--format", "json")
-    assert code == 0, err
-    return {row["transaction"]: (row["verdict"], row["reasons"][0]["code"]) for row in json.loads(out)["transactions"]}
-
-
-@pytest.mark.parametrize("drawing", LINES.values(), ids=LINES)
-def test_the_newest_stay_where_there_are_no_branches(run: Run, drawing: str) -> None:
-    stays, goes = ("keep", "WITHIN_TRANSACTIONS"), ("mark", "SELECTED")
-    found = previewed(run, drawing, select={"older_than": "1d", "beyond": {"transactions": 3}})
-    assert found == {"T1": goes, "T2": stays, "T3": stays, "T4": stays}
-
-
-@pytest.mark.parametrize("drawing", LINES.values(), ids=LINES)
-@pytest.mark.parametrize(
-    "lines",
-    [
-        {"select": {"beyond": {"views": 1}}},
-        {"select": {"older_than": "1d", "window": "complete"}},
-        {"select": {"superseded": True}},
-        {"select": {"in_views_older_than": "1d"}},
-        {"select": "all", "branches": {"only_in": "main"}},
-        {"select": "all", "branches": {"not_in": "main"}},
-        {"select": "all", "branches": {"include": ["main"]}},
-        {"select": "all", "branches": {"exclude": ["main"]}},
-        {"select": "all", "branches": {"windows": [{"match": "x", "older_than": "1d"}]}},
-    ],
-    ids=str,
-)
-def test_what_asks_for_branches_selects_nothing_where_there_are_none(run: Run, drawing: str, lines: dict[str, Any]) -> None:
-    assert set(previewed(run, drawing, **lines).values()) == {("keep", "NOT_APPLICABLE")}
+def test_what_asks_for_branches_says_that_it_applies_to_nothing_where_there_are_none(run: Run) -> None:
+    """Of each such line and kind of dataset the drawings of the oracle have the verdicts."""
+    views = OLD.replace("select: {older_than: 30d}", "branches: {reach: any}, select: {beyond: {views: 1}}")
+    _, out, _ = run("preview", *write(history("-: T1:RECORD@90d"), policies=views), "--format", "json")
+    [row] = json.loads(out)["transactions"]
+    assert (row["verdict"], row["reasons"]) == ("keep", [reason("NOT_APPLICABLE", "old")])
 
 
 # --- attributes ---
