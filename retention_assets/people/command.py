@@ -152,12 +152,6 @@ def _once(sentences: Iterable[str]) -> Iterator[str]:
             yield f"{len(names):,} datasets {verb.replace('was', 'were')}: {why} ({first_of(names)})"
 
 
-def missing(operation: Operation[Any], given: dict[str, Any]) -> str | None:
-    """Name the first option without which the operation can't be asked for."""
-    needed = (field for field in fields_of(operation.request) if field.required)
-    return next((field.flags.names[-1] for field in needed if field.flags.names and not given.get(field.name)), None)
-
-
 def _parameter(field: RequestField, optional: bool) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     names = field.flags.names
     if field.type is bool:

@@ -77,7 +77,7 @@ def make_forecast(request: ForecastRequest, environment: Environment) -> Result:
         failures=foreseen.stores_left_out,
         refusals=foreseen.datasets_left_out,
         data=foreseen.as_dict(),
-        page=lambda: (_answer(foreseen), _metadata(foreseen)),
+        page=lambda: _page(foreseen),
     )
 
 
@@ -103,12 +103,8 @@ def forecast_environment(request: ForecastRequest, environment: Environment) -> 
     return Forecast(as_of, in_force, tuple(beside), prices.currency if prices.are_set else None, refused, away)
 
 
-def _answer(foreseen: Forecast) -> Answer:
+def _page(foreseen: Forecast) -> tuple[Answer, Mapping[str, Any]]:
     headline, *sentences = (summary(each, foreseen.currency) for each in foreseen.sets)
-    return Answer(headline, tuple(map(plain, (*sentences, ASSUMPTION, *foreseen.left_out))))
-
-
-def _metadata(foreseen: Forecast) -> Mapping[str, Any]:
     first, last, count = foreseen.in_force.start, foreseen.in_force.days[-1], len(foreseen.in_force.days)
     words = f"{size_of(first.bytes)} become {size_of(last.bytes)} in {count} days"
     columns = {"policies": "string", "until": "string", **dict.fromkeys((*_COUNTS, "bytes"), "int")}
@@ -125,7 +121,7 @@ def _metadata(foreseen: Forecast) -> Mapping[str, Any]:
         for part in periods_of(each)
     ]
     meanings = {"bytes": "stored then", "month": f"cost of a month, in {foreseen.currency}"}
-    return {
+    numbers = {
         "stored_by_day": Markdown(strip(words, [part.last.bytes for part in periods_of(foreseen.in_force)])),
         "plot": forecast_plot(foreseen),
         "bytes_now": first.bytes,
@@ -134,6 +130,7 @@ def _metadata(foreseen: Forecast) -> Mapping[str, Any]:
         "left_out": len(foreseen.refused) + len(foreseen.away),
         "days": Rows({**columns, **money}, rows, meanings),
     }
+    return Answer(headline, tuple(map(plain, (*sentences, ASSUMPTION, *foreseen.left_out)))), numbers
 
 
 # Amounts of a simulated day, by their counts in a walk: `due` is what the sweep finds at its beginning, `waiting` what is

@@ -17,7 +17,7 @@ from retention_assets.errors import BadInput, Problem, Refused, suggest
 from retention_assets.evaluation.rules_in_force import holds_of_files
 from retention_assets.frames.log import holds_dataset
 from retention_assets.ledger import Ledger
-from retention_assets.people.command import FORMAT, ask_and_show, command, examples, missing, options
+from retention_assets.people.command import FORMAT, ask_and_show, command, examples, options
 from retention_assets.people.operation import (
     Flags,
     Instant,
@@ -27,6 +27,7 @@ from retention_assets.people.operation import (
     Request,
     Result,
     Text,
+    fields_of,
     operation,
     what_is_missing,
 )
@@ -237,6 +238,6 @@ def hold_command(lists: bool, actor: str, format_: str, **given: Any) -> ExitCod
         if any(given.values()):
             raise click.UsageError("--list places no hold: give it alone.")
         return ask_and_show(list_holds, format_)
-    if option := missing(hold, given):
-        raise click.UsageError(f"A hold needs {option}. `retention hold --list` lists those in force.")
+    if missing := [field.flags.names[-1] for field in fields_of(HoldRequest) if field.required and not given[field.name]]:
+        raise click.UsageError(f"A hold needs {missing[0]}. `retention hold --list` lists those in force.")
     return ask_and_show(hold, format_, actor=actor, **given)

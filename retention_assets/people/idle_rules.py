@@ -11,7 +11,7 @@ from retention_assets.ledger import Ledger
 from retention_assets.pipeline.stage import by_folder, read_output
 from retention_assets.policy.globs import is_literal, matching, protecting
 from retention_assets.policy.language import Policies
-from retention_assets.policy.model import Datasets, Hold
+from retention_assets.policy.model import Hold
 
 _ASSET = "candidate_marks"
 # names that are compared for similarity; comparing takes long
@@ -26,18 +26,16 @@ def idle_rules(policies: Policies, ledger: Ledger | None) -> list[str]:
     if not ledger or not folders:
         return []
     names = sorted(folders)
-    faults = [fault for policy in policies.policies for fault in _idle_scope(f"Policy {policy.name}", policy.datasets, names)]
+    faults: list[str] = []
+    for policy in policies.policies:
+        include, exclude = policy.datasets.include, policy.datasets.exclude
+        if not any(matching(names, include)):
+            faults.append(f"Policy {policy.name} is about no dataset: nothing matches {_listed(include, names)}")
+        idle = (glob for glob in exclude if not any(protecting(names, (glob,))))
+        faults += [f"Policy {policy.name} excludes nothing by {_listed((glob,), names)}" for glob in idle]
     for hold in (*policies.holds, *ledger.holds.in_force(ledger.clock.present(None))):
         faults += _idle_hold(hold, names, folders)
     return list(dict.fromkeys(faults))
-
-
-def _idle_scope(rule: str, scope: Datasets, names: Sequence[str]) -> Iterator[str]:
-    if not any(matching(names, scope.include)):
-        yield f"{rule} is about no dataset: nothing matches {_listed(scope.include, names)}"
-    for glob in scope.exclude:
-        if not any(protecting(names, (glob,))):
-            yield f"{rule} excludes nothing by {_listed((glob,), names)}"
 
 
 def _idle_hold(hold: Hold, names: Sequence[str], folders: Mapping[str, str]) -> Iterator[str]:

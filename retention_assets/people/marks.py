@@ -22,7 +22,6 @@ from retention_assets.errors import BadInput, InvalidValue, Problem
 from retention_assets.evaluation.dataset_log import UnsoundLog, read_if_any, refuse_unknown
 from retention_assets.evaluation.readable import TransactionLives
 from retention_assets.ledger import Ledger
-from retention_assets.ledger.unmarking import KeptMarks
 from retention_assets.people.command import FORMAT, ask_and_show, command, examples, options
 from retention_assets.people.history import fates_of
 from retention_assets.people.holds import HoldRequest, with_wildcards
@@ -75,19 +74,16 @@ class KeepRequest(ReasonedRequest):
     name: Text | None = Field(default=None, description="The name of the hold; by default a new one.")
 
     def hold(self) -> Hold:
+        more = len(self.transactions) - 1
+        words = "-".join(["keep", self.dataset, *self.transactions[:1], *([f"and-{more}-more"] if more > 0 else [])])
         return HoldRequest(
             actor=self.actor,
             reason=self.reason,
-            name=self.name or self._name(),
+            name=self.name or with_wildcards(words)[:200].strip(),
             datasets=(escape_glob(self.dataset),),
             transactions=tuple(escape_glob(each) for each in self.transactions),
             until=self.until,
         ).hold()
-
-    def _name(self) -> str:
-        more = len(self.transactions) - 1
-        words = "-".join(["keep", self.dataset, *self.transactions[:1], *([f"and-{more}-more"] if more > 0 else [])])
-        return with_wildcards(words)[:200].strip()
 
 
 @operation(
@@ -123,9 +119,15 @@ def keep(request: KeepRequest, environment: Environment) -> Result:
             kept = ledger.keep.dataset(request.dataset, hold, request.actor, named=bool(request.name))
     names, known_rows = list(dict.fromkeys(request.transactions)), len(log.transactions) if log else None
     release = f"retention release {shlex.quote(kept.hold)} --reason …"
+    placed = "was placed" if kept.placed else "was in force already"
     return Result(
         headline=_kept_sentence(request, names, known_rows),
-        sentences=tuple(_mark_sentences(kept, release)),
+        sentences=(
+            f"{count(kept.unmarked, 'mark was', 'marks were')} taken back." if kept.unmarked else "None of it was marked.",
+            f"The hold {kept.hold} {placed}: no policy marks or sweeps what it holds.",
+            *_too_late(kept.sweeping, kept.swept),
+            f"To end it: `{release}`, or the job `act_release`. After that, the policies decide.",
+        ),
         notes=warnings,
         data={
             "dataset": request.dataset,
@@ -149,18 +151,8 @@ def _kept_sentence(request: KeepRequest, names: Sequence[str], known_rows: int |
     return f"{subject} {'are' if len(names) > 1 else 'is'} kept {until}."
 
 
-def _mark_sentences(kept: KeptMarks, release: str) -> Iterator[str]:
-    were = "was" if kept.unmarked == 1 else "were"
-    yield f"{count(kept.unmarked, 'mark')} {were} taken back." if kept.unmarked else "None of it was marked."
-    placed = "was placed" if kept.placed else "was in force already"
-    yield f"The hold {kept.hold} {placed}: no policy marks or sweeps what it holds."
-    yield from _too_late(kept.sweeping, kept.swept)
-    yield f"To end it: `{release}`, or the job `act_release`. After that, the policies decide."
-
-
-def _too_late(sweeping: int, swept: int) -> Iterator[str]:
-    if sweeping or swept:
-        yield f"Too late for {sweeping:,} being swept and {swept:,} swept."
+def _too_late(sweeping: int, swept: int) -> Sequence[str]:
+    return [f"Too late for {sweeping:,} being swept and {swept:,} swept."] if sweeping or swept else []
 
 
 class UnmarkRequest(ReasonedRequest):
@@ -198,7 +190,7 @@ def unmark(request: UnmarkRequest, environment: Environment) -> Result:
             result = ledger.unmark.all_of(request.actor, request.reason, request.dataset, request.policy)
     return Result(
         headline=f"{count(result.unmarked, 'mark')} taken back.",
-        sentences=tuple(_too_late(result.sweeping, result.swept)),
+        sentences=_too_late(result.sweeping, result.swept),
         next=result.note[:1].lower() + result.note[1:],
         data=result.as_dict(),
     )

@@ -57,15 +57,8 @@ PLAN_ROWS = pa.schema(
         *(pa.field(name, _INSTANT) for name in ("opened_at", "closed_at", "due_at")),
     ]
 )
-_DELETED = pa.schema(
-    [
-        *PLAN_ROWS,
-        pa.field("expires", pa.bool_()),
-        pa.field("in_latest_view", pa.bool_()),
-        pa.field("refs", pa.list_(pa.string())),
-    ]
-)
-_SPARED = pa.schema([*PLAN_ROWS, pa.field("why", pa.string())])
+_DELETED = pa.schema([*PLAN_ROWS, ("expires", pa.bool_()), ("in_latest_view", pa.bool_()), ("refs", pa.list_(pa.string()))])
+_SPARED = pa.schema([*PLAN_ROWS, ("why", pa.string())])
 # fields of a transaction in JSON, besides those of its list
 _SHOWN = ("dataset", "transaction", "policy", "policy_version", "reason", "bytes")
 # tables that are summed; and columns of a terminal, by the sums that they show

@@ -89,7 +89,11 @@ def make_report(request: ReportRequest, environment: Environment) -> Result:
         if request.forecast:
             foreseen = forecast_environment(ForecastRequest(days=request.forecast, datasets=request.datasets), environment)
             notes += foreseen.left_out
-        _write(page_of(report, plots, foreseen), request.html)
+        page = page_of(report, plots, foreseen)
+        try:
+            request.html.write_text(page, "utf-8")
+        except OSError as fault:
+            raise BadInput(Problem(f"cannot be written: {fault.strerror}", file=str(request.html))) from None
         notes.append(f"the page is in {request.html}")
     sentences: list[str] = []
     if report and not report.lines:
@@ -103,13 +107,6 @@ def make_report(request: ReportRequest, environment: Environment) -> Result:
 
 
 report = command(make_report, "report")
-
-
-def _write(text: str, file: Path) -> None:
-    try:
-        file.write_text(text, "utf-8")
-    except OSError as fault:
-        raise BadInput(Problem(f"cannot be written: {fault.strerror}", file=str(file))) from None
 
 
 def _check_days(days: Sequence[date], first: date | None, last: date | None) -> None:

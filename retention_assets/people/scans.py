@@ -29,14 +29,9 @@ from retention_assets.render.tables import scan_table
 from retention_assets.stores.objects.scan_result import ObjectClass, ScanResult
 from retention_assets.stores.objects.settings import ObjectsSettings
 
-_OBJECT_FIELDS = [
-    pa.field("object", pa.string()),
-    pa.field("realm", pa.string()),
-    pa.field("kind", pa.string()),
-    pa.field("size", pa.int64()),
-]
-RETAINED = pa.schema([*_OBJECT_FIELDS, pa.field("witness", pa.string())])
-EVERYTHING = pa.schema([*_OBJECT_FIELDS, pa.field("class", pa.string())])
+_OBJECT = {"object": pa.string(), "realm": pa.string(), "kind": pa.string(), "size": pa.int64()}
+RETAINED = pa.schema({**_OBJECT, "witness": pa.string()})
+EVERYTHING = pa.schema({**_OBJECT, "class": pa.string()})
 # rows per file; their witnesses are read together, by one pass over each source
 ROWS_PER_FILE = 1_000_000
 
@@ -182,19 +177,14 @@ def _rows(folder: str, request: ExportRequest) -> Iterator[pa.Table]:
     from retention_assets.stores.objects.folder import ScanFolder, read_classes
 
     for rows in read_classes(ScanFolder(folder, place_of), ("key", "realm", "kind", "size")):
-        table = pa.table({name: _without_dictionary(rows[name]) for name in rows.column_names})
+        table = rows.rename_columns({"key": "object"}).select(EVERYTHING.names).cast(EVERYTHING)
         if not request.everything:
             table = table.filter(pc.equal(table["class"], ObjectClass.REFERENCED.value))
         if request.realm is not None:
             # a null realm matches none
             below = pc.starts_with(table["realm"], f"{request.realm}/")
             table = table.filter(pc.or_(pc.equal(table["realm"], request.realm), below))
-        yield table.rename_columns(["object" if name == "key" else name for name in table.column_names])
-
-
-def _without_dictionary(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    kind = column.type
-    return column.cast(kind.value_type) if pa.types.is_dictionary(kind) else column
+        yield table
 
 
 def _tables_of_files(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
@@ -246,15 +236,7 @@ def _key(realms: pa.ChunkedArray, names: pa.ChunkedArray) -> pa.Array:
 @ACTOR
 @FORMAT
 def scans(
-    store: str | None,
-    action: str | None,
-    scan: int | None,
-    reason: str | None,
-    realm: str | None,
-    everything: bool,
-    to: str | None,
-    actor: str,
-    format_: str,
+    store: str | None, action: str | None, scan: int | None, reason: str | None, actor: str, format_: str, **export: Any
 ) -> ExitCode:
     """List the scans of stores of objects, accept a braked one, or export what one has found.
 
@@ -264,7 +246,7 @@ def scans(
     writes object, realm, kind, size and witness of retained objects, from the last complete scan, or from SCAN while its
     listing is kept.
     """
-    if action != "export" and (realm is not None or everything or to is not None):
+    if action != "export" and any(value not in (None, False) for value in export.values()):
         raise click.UsageError("--realm, --all and --to go with export: retention scans STORE export --to FOLDER.")
     if action != "accept" and reason is not None:
         raise click.UsageError("--reason goes with accept: retention scans STORE accept SCAN --reason TEXT.")
@@ -274,6 +256,6 @@ def scans(
         if scan is None or reason is None:
             raise click.UsageError("To accept a scan, name it and say why: retention scans STORE accept SCAN --reason TEXT.")
         return ask_and_show(scan_accept, format_, actor=actor, reason=reason, store=store, scan=scan)
-    if to is None:
+    if export["to"] is None:
         raise click.UsageError("To export a scan, say where: retention scans STORE export --to FOLDER.")
-    return ask_and_show(export_scan, format_, store=store, scan=scan, realm=realm, everything=everything, to=to)
+    return ask_and_show(export_scan, format_, store=store, scan=scan, **export)
