@@ -37,6 +37,8 @@ CREATE TABLE unit_of_work (
 """
 _CHILD = "CREATE TABLE {0} (unit_of_work_id TEXT NOT NULL REFERENCES unit_of_work (id), part INTEGER NOT NULL, content TEXT)"
 
+# weeks of history of each aspect
+_HISTORIES = {("orders", "datasetProperties"): 30, ("clicks", "datasetProperties"): 4, ("orders", "status"): 6}
 _UNITS_OF_WORK = 240
 _JOURNEYS = ("PAYMENT", "RECALL", "BULK")
 
@@ -57,13 +59,9 @@ def write_databases(folder: Path) -> None:
             ods.executemany(f"INSERT INTO {child} VALUES (?, ?, ?)", rows)
 
 
-def _aspects() -> Iterator[tuple[str, str, int, str, str]]:
+def _aspects() -> Iterator[tuple[object, ...]]:
     # each version a week older than the one after it; version 0 is the current one, 1 the oldest of the others
-    for name, aspect, history in (
-        ("orders", "datasetProperties", 30),
-        ("clicks", "datasetProperties", 4),
-        ("orders", "status", 6),
-    ):
+    for (name, aspect), history in _HISTORIES.items():
         urn = f"urn:li:dataset:(urn:li:dataPlatform:hive,shop.{name},PROD)"
         for back in range(history + 1):
             version = history - back + 1 if back else 0
@@ -71,23 +69,17 @@ def _aspects() -> Iterator[tuple[str, str, int, str, str]]:
             yield urn, aspect, version, content, _text(AS_OF - timedelta(weeks=back, hours=1))
 
 
-def _units() -> Iterator[tuple[str, str, str | None, str | None, str]]:
+def _units() -> Iterator[tuple[object, ...]]:
     # five days apart, so that the oldest are older than any period; one in ten never finished, one in five is not archived
     for number in range(_UNITS_OF_WORK):
         started = AS_OF - timedelta(days=5 * (_UNITS_OF_WORK - number))
-        finished = started + timedelta(hours=3)
-        is_finished, is_archived = number % 10 != 9, number % 5 != 4
-        yield (
-            f"uow-{number:04d}",
-            _text(started),
-            _text(finished) if is_finished else None,
-            _text(finished + timedelta(days=1)) if is_finished and is_archived else None,
-            _JOURNEYS[number % 3],
-        )
+        finished = started + timedelta(hours=3) if number % 10 != 9 else None
+        archived = finished + timedelta(days=1) if finished and number % 5 != 4 else None
+        yield f"uow-{number:04d}", _text(started), _text(finished), _text(archived), _JOURNEYS[number % 3]
 
 
-def _text(instant: datetime) -> str:
-    return instant.strftime("%Y-%m-%d %H:%M:%S.%f")
+def _text(instant: datetime | None) -> str | None:
+    return instant.strftime("%Y-%m-%d %H:%M:%S.%f") if instant else None
 
 
 def rows_in(folder: Path) -> Mapping[str, int]:
@@ -269,5 +261,7 @@ def open_dagster(folder: Path) -> None:
     os.execv(sys.executable, [sys.executable, "-m", "dagster", "dev", "--workspace", "workspace.yaml"])
 
 
-def bytes_in(*folders: Path) -> int:
-    return sum(file.stat().st_size for folder in folders for file in folder.rglob("*") if file.is_file())
+def bytes_in(folder: Path) -> Mapping[str, int]:
+    """Bytes of the files of each lake."""
+    files = {name: (folder / place).rglob("*") for name, place in (("the lake", "data"), ("Iceberg", "ice"))}
+    return {name: sum(file.stat().st_size for file in places if file.is_file()) for name, places in files.items()}

@@ -97,25 +97,22 @@ def rows_of(folder: Path) -> dict[str, int]:
 
 
 def _batch(number: int) -> pa.Table:
-    return pa.table(
-        {"id": pa.array(range(number * _ROWS, (number + 1) * _ROWS), pa.int64()), "batch": [f"batch {number}"] * _ROWS}
-    )
+    ids = pa.array(range(number * _ROWS, (number + 1) * _ROWS), pa.int64())
+    return pa.table({"id": ids, "batch": [f"batch {number}"] * _ROWS})
 
 
 def _age(table: Table) -> None:
     written = Path(table.metadata_location.removeprefix("file://"))
     metadata = json.loads(written.read_text())
-    times = sorted({value for _, value in _times(metadata)})
+    times = sorted({holder[key] for holder, key in _times(metadata)})
     step = timedelta(weeks=7) / len(times)
     moved = {value: int((AS_OF - step * (len(times) - place)).timestamp() * 1000) for place, value in enumerate(times)}
-    for holder, value in _times(metadata):
-        for key in holder:
-            if _TIME.search(key) and holder[key] == value:
-                holder[key] = moved[value]
+    for holder, key in _times(metadata):
+        holder[key] = moved[holder[key]]
     written.write_text(json.dumps(metadata))
 
 
-def _times(node: Any) -> list[tuple[dict[str, Any], int]]:
+def _times(node: Any) -> list[tuple[dict[str, Any], str]]:
     inner = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
-    own = [(node, value) for key, value in node.items() if _TIME.search(key)] if isinstance(node, dict) else []
+    own = [(node, key) for key in node if _TIME.search(key)] if isinstance(node, dict) else []
     return own + [time for child in inner for time in _times(child)]

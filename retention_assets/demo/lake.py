@@ -59,30 +59,21 @@ def _sketches() -> Iterator[Sketch]:
     for name, every, count in (("events", 5, 40), ("clicks", 2, 90), ("payments", 7, 26), ("legal_mail", 7, 26)):
         snapshots = Sketch(f"lake/raw.{name}").views(count, every, lambda number: number * 256)
         yield snapshots.say(branch="main", head=f"S{count}").say(attributes={"tier": "bronze"})
-    yield (
-        Sketch("lake/raw.models")
-        .views(12, 14)
-        .say(branch="main", head="S12")
-        .say(tag="published", head="S3", expires_at=None)
-        .say(tag="last-year", head="S1", expires_at=text_of(AS_OF - timedelta(days=1)))
-    )
+    models = Sketch("lake/raw.models").views(12, 14).say(branch="main", head="S12")
+    models.say(tag="published", head="S3", expires_at=None)
+    yield models.say(tag="last-year", head="S1", expires_at=text_of(AS_OF - timedelta(days=1)))
     failing = Sketch("lake/raw.flaky")
     for number in range(20):
-        failing.step(f"S{number + 1}", "SNAPSHOT", (20 - number) * 3).step(
-            f"X{number + 1}", "APPEND", (20 - number) * 3 - 1, status="ABORTED"
-        )
+        failing.step(f"S{number + 1}", "SNAPSHOT", (20 - number) * 3)
+        failing.step(f"X{number + 1}", "APPEND", (20 - number) * 3 - 1, status="ABORTED")
     yield failing.step("now", "APPEND", 0, status="OPEN").say(branch="main", head="S20")
     daily = Sketch("lake/raw.appends").step("S1", "SNAPSHOT", 120)
     for number in range(60):
         daily.step(f"A{number + 1}", "APPEND", 119 - number)
     yield daily.say(branch="main", head="A60")
-    for name in ("features", "scores"):
-        yield (
-            Sketch(f"lake/derived.{name}")
-            .views(2, 20)
-            .say(branch="main", head="S2")
-            .say(attributes={"derived": "true", "trashed": "true" if name == "features" else "false"})
-        )
+    for name, trashed in (("features", "true"), ("scores", "false")):
+        derived = Sketch(f"lake/derived.{name}").views(2, 20).say(branch="main", head="S2")
+        yield derived.say(attributes={"derived": "true", "trashed": trashed})
     yield Sketch("lake/wide.table").views(10, 10).say(branch="main", head="S10")
     # A log that is not sound: A2 names a parent that is not there. The dataset is refused, the others go on.
     yield Sketch("lake/broken.log").step("A1", "APPEND", 9).step("A2", "APPEND", 8, parent="A9").say(branch="main", head="A2")
@@ -96,15 +87,13 @@ def write_lake(folder: Path) -> None:
 
 
 def _lake_files(sketches: Iterable[Sketch]) -> Mapping[str, bytes]:
-    lines = [(sketch.dataset, line) for sketch in sketches for line in sketch.lines]
-    files = {
-        f"data/{dataset.partition('/')[2]}/{line['transaction']}/part-0.bin": (
-            f"{dataset} {line['transaction']}\n".encode().ljust(line["bytes"], b".")
-        )
-        for dataset, line in lines
-        if "transaction" in line
-    }
-    return {**files, "log/log.jsonl": "".join(f"{json.dumps(line)}\n" for _, line in lines).encode()}
+    lines = [line for sketch in sketches for line in sketch.lines]
+    files = dict[str, bytes]()
+    for line in (line for line in lines if "transaction" in line):
+        dataset, transaction = line["dataset"], line["transaction"]
+        content = f"{dataset} {transaction}\n".encode().ljust(line["bytes"], b".")
+        files[f"data/{dataset.partition('/')[2]}/{transaction}/part-0.bin"] = content
+    return {**files, "log/log.jsonl": "".join(f"{json.dumps(line)}\n" for line in lines).encode()}
 
 
 def add_branch(folder: Path, dataset: str, branch: str, head: str) -> None:

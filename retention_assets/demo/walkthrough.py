@@ -43,8 +43,7 @@ def demo(folder: Path, console: Console) -> None:
     os.environ["DAGSTER_HOME"] = str((folder / HOME).resolve())
     # Two of Dagster's programs that open a fresh home at once crash; the UI opens later and finds one that is no longer fresh.
     dg.DagsterInstance.get().dispose()
-    before = {"the lake": bytes_in(folder / "data"), "Iceberg": bytes_in(folder / "ice")}
-    read_back, rows = ice.rows_of(folder), rows_in(folder)
+    before, read_back, rows = bytes_in(folder), ice.rows_of(folder), rows_in(folder)
     _environment(folder, console, before)
     _mark(settings, console)
     rescued = _grace(folder, settings, console)
@@ -102,28 +101,24 @@ def _grace(folder: Path, settings: Settings, console: Console) -> Mapping[str, s
     return {"lake/raw.clicks S9": "backfill", f"ice/shop.orders {snapshots[0]}": "dispute"}
 
 
-def _sweep(
-    folder: Path, settings: Settings, console: Console, before: Mapping[str, int], rows_before: Mapping[str, int]
-) -> None:
+def _sweep(folder: Path, settings: Settings, console: Console, sizes: Mapping[str, int], rows: Mapping[str, int]) -> None:
     _title(console, 4, "Sweep", SWEEP)
     console.print("The grace is over. The job runs again; before each dataset it reads the store again …\n")
     ran = _run(settings, SWEEP)
-    rows = [
+    swept = [
         (row["dataset"], row["deleted"], row["spared"], row["bytes_freed"])
         for row in ran.said["swept_transactions"]["by_dataset"]
     ]
-    console.print(table("What was swept", ("dataset", Count("deleted"), Count("spared"), Size("bytes freed")), rows))
-    after = {"the lake": bytes_in(folder / "data"), "Iceberg": bytes_in(folder / "ice")}
-    for name, size in before.items():
-        console.print(f"{name}: {size_of(size)} before, {size_of(after[name])} after")
+    console.print(table("What was swept", ("dataset", Count("deleted"), Count("spared"), Size("bytes freed")), swept))
+    for name, size in bytes_in(folder).items():
+        console.print(f"{name}: {size_of(sizes[name])} before, {size_of(size)} after")
     for name, count in rows_in(folder).items():
-        console.print(f"table {name}: {rows_before[name]:,} rows before, {count:,} after")
+        console.print(f"table {name}: {rows[name]:,} rows before, {count:,} after")
     with open_ledger(settings.ledger) as ledger:
         total = day_report(ledger, SWEEP.date()).total
         verified = ledger.verify()
-    counts = ", ".join(
-        f"{total.counters[name]:,} {name.replace('_', ' ')}" for name in ("to_delete", "deleted", "spared", "failed")
-    )
+    names = ("to_delete", "deleted", "spared", "failed")
+    counts = ", ".join(f"{total.counters[name]:,} {name.replace('_', ' ')}" for name in names)
     console.print(f"\nThe day's report: {counts}. {size_of(total.counters['bytes_freed'])} freed.")
     console.print(f"The record: {verified.rows} rows, each with the hash of the row before; {len(verified.faults)} faults.")
 
@@ -177,7 +172,6 @@ def _next_steps(settings_file: Path, console: Console) -> None:
 
 def _run(settings: Settings, as_of: datetime) -> JobResult:
     ran = run_job(settings, "cycle", as_of, log_level="error")
-    failed = [words for words in ran.troubles if "was refused" not in words]
-    if failed:
+    if failed := [words for words in ran.troubles if "was refused" not in words]:
         raise Refused("\n".join(failed))
     return ran
