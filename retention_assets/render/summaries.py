@@ -97,12 +97,9 @@ def _sweep_words(last: LastSweep | None) -> str:
 def _refused_words(refused: Mapping[str, str]) -> str:
     if not refused:
         return ""
-    names = sorted(refused)
-    if len(names) == 1:
-        return (
-            f"**1 dataset is refused**: {code(names[0])}. {plain(sentence_case(refused[names[0]][:_MOST_WORDS].rstrip('.')))}."
-        )
-    return f"**{len(names):,} datasets are refused**: {named(names)}."
+    words = f"**{count(len(refused), 'dataset is', 'datasets are')} refused**: {named(sorted(refused))}."
+    faults = (plain(sentence_case(fault[:_MOST_WORDS].rstrip("."))) for fault in refused.values())
+    return f"{words} {next(faults)}." if len(refused) == 1 else words
 
 
 def _sentences(*parts: str) -> str:
@@ -117,8 +114,7 @@ NOW = "now"
 
 
 def state_summary(totals: Totals, waiting: Waiting, days: Rows, last: LastSweep | None, failing: Sequence[str]) -> str:
-    checks = f"**{count(len(failing), 'check')} {'fails' if len(failing) == 1 else 'fail'}**: {named(failing)}."
-    checked = checks if failing else "No check fails."
+    checked = f"**{count(len(failing), 'check fails', 'checks fail')}**: {named(failing)}." if failing else "No check fails."
     text = _sentences(_waiting_words(waiting), _refused_words(totals.refused), checked, _sweep_words(last))
     dates = (row["due"] if row["due"] == NOW else date_of(date.fromisoformat(row["due"])) for row in days)
     cells = [(day.replace(" ", "\u00a0"), f"{row['marks']:,}", row["size"]) for day, row in zip(dates, days, strict=True)]
@@ -128,9 +124,9 @@ def state_summary(totals: Totals, waiting: Waiting, days: Rows, last: LastSweep 
 def logs_summary(numbers: Mapping[str, int], refused: Mapping[str, str], away: Mapping[str, str], largest: Rows) -> str:
     """Datasets that a run read, with those that it could not read, or else the largest."""
     size = _sized(count(numbers["transactions"], "transaction"), numbers["bytes"])
-    stores = f"**{count(len(away), 'store')} {'is' if len(away) == 1 else 'are'} away**." if away else "Every store answered."
-    read = f"**{count(numbers['datasets'], 'dataset')} {'was' if numbers['datasets'] == 1 else 'were'} read**: {size}."
-    amount = f"**{count(len(refused), 'dataset')} {'is' if len(refused) == 1 else 'are'} refused.**" if refused else ""
+    stores = f"**{count(len(away), 'store is', 'stores are')} away**." if away else "Every store answered."
+    read = f"**{count(numbers['datasets'], 'dataset was', 'datasets were')} read**: {size}."
+    amount = f"**{count(len(refused), 'dataset is', 'datasets are')} refused.**" if refused else ""
     faults = [(f"store {name}", fault) for name, fault in sorted(away.items())] + sorted(refused.items())
     text = _sentences(read, amount, stores)
     if faults:
@@ -343,8 +339,7 @@ def upcoming_answer(upcoming: Upcoming) -> Answer:
     ]
     if not upcoming.transactions:
         return Answer(f"Nothing goes {when}.", (bullets(held),))
-    many = count(upcoming.transactions, "transaction")
-    datasets = count(len(upcoming.datasets), "dataset")
+    many, datasets = count(upcoming.transactions, "transaction"), count(len(upcoming.datasets), "dataset")
     size = "" if upcoming.bytes is None else f" ({size_of(upcoming.bytes)})"
     goes = "goes" if upcoming.transactions == 1 else "go"
     days = ((_day(day, upcoming.as_of), f"{amount:,}", cell_size(total)) for day, amount, total in upcoming.days[:_MOST_ROWS])
@@ -389,11 +384,8 @@ def transaction_answer(explained: ExplainedTransaction) -> Answer:
 def _explained(explanation: Explanation, life: TransactionLife) -> Iterable[str]:
     closed = f"closed {minute_in_utc(parse_instant(explanation.closed_at))}" if explanation.closed_at else "not closed"
     by = f" by policy {code(explanation.policy)}" if explanation.policy else ""
-    judged = f"Judged at {minute_in_utc(parse_instant(explanation.as_of))}: **{explanation.verdict}**{by}. "
-    if life.said is not None:
-        yield judged + plain(explanation.summary)
-    else:
-        yield judged + (plain(explanation.summary) if life.marks else "")
+    summary = plain(explanation.summary) if life.said is not None or life.marks else ""
+    yield f"Judged at {minute_in_utc(parse_instant(explanation.as_of))}: **{explanation.verdict}**{by}. {summary}"
     yield bullets(plain(each["text"]) for each in explanation.reasons if each["text"])
     yield f"{explanation.type}, {explanation.status}, {closed}, {size_of(explanation.bytes)}."
     branches = [f"Branch {code(each.branch)}: {plain(each.words)}." for each in explanation.branches[:_MOST_ROWS]]

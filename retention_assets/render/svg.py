@@ -323,28 +323,21 @@ def ages_plot(waiting: Sequence[PendingGroup], as_of: datetime) -> Plot:
     due, in_grace, kept = Counter[str](), Counter[str](), Counter[str]()
     for group in waiting:
         ages = due if group.is_due(as_of) else in_grace if group.goes else kept
-        ages[age_of(group.marked_at, as_of)] += group.marks
+        days = (as_of - group.marked_at).days
+        ages[next((label for most, label in _AGES if days <= most), _OLDER)] += group.marks
+    parts = {"in their grace": in_grace, "due": due, **({"held or to be spared": kept} if kept else {})}
     labels = (*(label for _, label in _AGES), _OLDER)
     title = "No mark waits"
     if total := due.total() + in_grace.total() + kept.total():
         days = (as_of - min(group.marked_at for group in waiting)).days
         oldest = count(days, "day") if days > 0 else "less than a day"
-        are_due = f"{due.total():,} {'is' if due.total() == 1 else 'are'}" if due.total() else "none is"
-        title = f"{count(total, 'mark')} {'waits' if total == 1 else 'wait'}, the oldest for {oldest}; {are_due} due"
+        are_due = count(due.total(), "is", "are") if due.total() else "none is"
+        title = f"{count(total, 'mark waits', 'marks wait')}, the oldest for {oldest}; {are_due} due"
     today = as_of.astimezone(UTC)
     return Plot(
         title=title,
         note=f"Open marks by the days since they were made, as of {day_of_month(today)} {today.year}",
         labels=labels,
-        series=(
-            Series("in their grace", tuple(in_grace[label] for label in labels)),
-            Series("due", tuple(due[label] for label in labels)),
-            *([Series("held or to be spared", tuple(kept[label] for label in labels))] if kept else []),
-        ),
+        series=tuple(Series(name, tuple(ages[label] for label in labels)) for name, ages in parts.items()),
         in_bytes=False,
     )
-
-
-def age_of(marked_at: datetime, as_of: datetime) -> str:
-    days = (as_of - marked_at).days
-    return next((label for most, label in _AGES if days <= most), _OLDER)

@@ -30,8 +30,6 @@ _FILES = {
     ("ABSENT", False): "in no file", ("WRITTEN", True): "not loaded yet",
 }  # fmt: skip
 _WRITERS = {None: "", True: "system", False: "user"}
-# an entry in force needs no word
-_STATES = {None: "", True: "revoked", False: ""}
 
 
 def mark_tables(sums: Mapping[str, tuple[int, int]], first: Sequence[Row], now: datetime | None) -> list[Table]:
@@ -194,7 +192,8 @@ def book_tables(entries: Sequence[Row], orphaned: "Sequence[Orphaned]") -> list[
     rows = [
         (
             entry["name"], entry["version"], entry["written_by"], entry["written_at"], _WRITERS[entry["system"]],
-            _STATES[entry["revoked"]], _FILES[entry["files"], entry["version"] is None], entry["orphaned_marks"] or "",
+            "revoked" if entry["revoked"] else "", _FILES[entry["files"], entry["version"] is None],
+            entry["orphaned_marks"] or "",
         )
         for entry in entries
     ]  # fmt: skip
@@ -211,8 +210,8 @@ def book_tables(entries: Sequence[Row], orphaned: "Sequence[Orphaned]") -> list[
 def version_table(name: str, versions: Sequence[Row]) -> Table:
     rows = [
         (
-            row["version"], row["written_by"], row["written_at"], _WRITERS[row["system"]], _STATES[row["revoked"]],
-            row["sentence"] or "This release can't read it.",
+            row["version"], row["written_by"], row["written_at"], _WRITERS[row["system"]],
+            "revoked" if row["revoked"] else "", row["sentence"] or "This release can't read it.",
         )
         for row in versions
     ]  # fmt: skip
@@ -395,9 +394,8 @@ def _lines(explained: "Explanation", ledger: Sequence[Text]) -> Iterator[Text]:
     yield _line("Verdict: ", (verdict, f"bold {_VERDICT_COLOURS[verdict]}"), by_policy)
     yield _line(f"  {explained.summary}")
     reasons = [f"{reason['code']}: {reason['text'] or ''}" for reason in explained.reasons]
-    yield from _section(
-        "Reasons", [*reasons, *([f"Selected as well by: {', '.join(explained.also)}"] if explained.also else [])]
-    )
+    reasons += [f"Selected as well by: {', '.join(explained.also)}"] if explained.also else []
+    yield from _section("Reasons", reasons)
     if explained.witnesses:
         yield from _section("Referenced by", explained.witnesses)
     more = [f"… and {explained.more_branches:,} more"] if explained.more_branches else []

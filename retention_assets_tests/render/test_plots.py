@@ -22,7 +22,6 @@ from retention_assets.render.svg import (
     STRIP_LIMIT,
     Plot,
     Series,
-    age_of,
     ages_plot,
     binary_ticks,
     data_uri,
@@ -168,7 +167,7 @@ def test_a_plot_looks_back_a_month_at_most_and_at_no_day_after_its_last() -> Non
     assert since(TODAY).date() == found.days[0]
 
 
-def waiting(days_ago: int, due_in: int, marks: int, sweeping: bool = False) -> PendingGroup:
+def waiting(days_ago: float, due_in: int, marks: int, sweeping: bool = False) -> PendingGroup:
     return PendingGroup("p", NOW - days_ago * DAY, NOW + due_in * DAY, sweeping, marks, 10 * marks)
 
 
@@ -195,7 +194,8 @@ def test_the_title_of_ages_fits_what_there_is(marks: list[tuple[int, int, int]],
 
 def test_an_age_is_of_whole_days() -> None:
     labels = {0: "under 1", 23.9: "under 1", 24: "1", 48: "2–3", 95.9: "2–3", 96: "4–7", 24 * 91: "over 90"}
-    assert {hours: age_of(NOW - timedelta(hours=hours), NOW) for hours in labels} == labels
+    plots = {hours: ages_plot([waiting(hours / 24, 7, 1)], NOW) for hours in labels}
+    assert {hours: shown.labels[shown.series[0].values.index(1)] for hours, shown in plots.items()} == labels
 
 
 # --- where they are shown ---------------------------------------------------------------------------------------------
