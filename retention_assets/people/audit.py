@@ -145,8 +145,7 @@ def audit_accept(request: AcceptRequest, environment: Environment) -> Result:
         accepted = ledger.accept(request.actor, request.reason, about, fault, places, with_rows=with_rows)
         head = accepted.head
         _write(files, head)
-    words = f"Ledger {head.ledger} is accepted as it is"
-    return _accepted(words, head, noted, accepted.faults, tuple(faults.values()))
+    return _accepted(f"Ledger {head.ledger} is accepted as it is", head, noted, accepted.faults, tuple(faults.values()))
 
 
 def _accepted(
@@ -226,8 +225,7 @@ def _accept_store(name: str, request: AcceptRequest, environment: Environment, l
         _write([file], head)
     if file is not None:
         file.note(ledger.database)
-    words = f"{name} is accepted at its place by ledger {head.ledger}"
-    return _accepted(words, head, None, (), (fault,))
+    return _accepted(f"{name} is accepted at its place by ledger {head.ledger}", head, None, (), (fault,))
 
 
 def _read_head(file: Path) -> ChainHead:

@@ -218,7 +218,7 @@ def open_history(request: HistoryRequest, environment: Environment) -> Iterator[
     any more; --all lists them.
     """
     dataset, names = request.dataset, tuple(name.strip() for name in request.transactions)
-    away: tuple[str, ...] = ()
+    failures: list[str] = []
     with environment.ledger_if_any() as ledger:
         at = request.as_of or last_seen(environment, ledger)
         try:
@@ -226,9 +226,9 @@ def open_history(request: HistoryRequest, environment: Environment) -> Iterator[
         except UnsoundLog:
             raise
         except Refused as fault:
-            log, away = None, (str(fault),)
+            log, failures = None, [f"{fault} This is what the ledger knows."]
         notes = what_is_missing(environment, ledger, policies=True)
-        if log is None and not away:
+        if log is None and not failures:
             refuse_unknown(environment, dataset, None, ledger)
             notes += (f"no store of the settings has a log of {dataset}: this is what the ledger knows",)
         visible_from = ledger.visibility.of(dataset) if ledger else None
@@ -242,7 +242,6 @@ def open_history(request: HistoryRequest, environment: Environment) -> Iterator[
         lives = source.named(names) if names else source.all(None if request.everything else visible_from)
         from_ = text_of(visible_from) if visible_from else ""
         hidden = f"more are hidden, because readers see only views from {from_} on; --all lists them."
-        failures = [f"{words} This is what the ledger knows." for words in away]
         head = {"dataset": dataset, "as_of": at, "visible_from": visible_from}
         yield Result(
             tables=lambda: [_history_table(dataset, lives, request.most)],

@@ -97,15 +97,14 @@ def keep(request: KeepRequest, environment: Environment) -> Result:
     It changes everything or nothing: it refuses if one of the transactions is being swept or was swept. Repeating it is
     harmless.
     """
-    warnings, log, is_read, again = list[str](), None, True, set[str]()
+    warnings, log, again = list[str](), None, set[str]()
     try:
         log = read_if_any(environment, request.dataset)
     except (StoreFailed, UnsoundLog) as fault:
         # Keep them all the same: a hold can be released, and what is deleted can't be brought back.
         warnings.append(f"The names are not checked, because the log can't be read. {fault}")
-        is_read = False
     with environment.ledger_if_any() as existing:
-        if is_read:
+        if not warnings:
             refuse_unknown(environment, request.dataset, log, existing)
             lives = TransactionLives(request.dataset, log, existing, (), now()).named(request.transactions)
             again = {life.transaction for life in lives if life.mark is None and life.earlier}

@@ -333,12 +333,10 @@ def fields_of(request: type[Request]) -> list[RequestField]:
 
 def what_is_missing(environment: Environment, ledger: "Ledger | None", *, policies: bool = False) -> tuple[str, ...]:
     """Warn readers where there is no ledger yet and, if asked, no policy file."""
-    paths = environment.settings.policies
-    absent = policies and not any(path.exists() for path in paths)
-    return (
-        *((f"no policy files at {', '.join(map(str, paths))}",) if absent else ()),
-        *(() if ledger else (environment.no_ledger,)),
-    )
+    paths, notes = environment.settings.policies, () if ledger else (environment.no_ledger,)
+    if policies and not any(path.exists() for path in paths):
+        return (f"no policy files at {', '.join(map(str, paths))}", *notes)
+    return notes
 
 
 def json_text(value: object, indent: int | None = None) -> str:

@@ -17,7 +17,6 @@ from retention_assets.environment import Environment
 from retention_assets.errors import BadInput, InvalidValue, Problem, Refused, suggest
 from retention_assets.evaluation import preview as evaluation
 from retention_assets.evaluation.changes import list_datasets
-from retention_assets.evaluation.preview import as_json
 from retention_assets.evaluation.rules_in_force import (
     RulesInForce,
     aspects_stores,
@@ -397,7 +396,7 @@ def make_preview(request: PreviewRequest, environment: Environment) -> Result:
     judged = evaluation.preview(log, rules, request.as_of or now())
     return Result(
         tables=lambda: preview_tables(judged, request.most),
-        pieces=lambda: as_json(judged),
+        pieces=lambda: evaluation.as_json(judged),
         notes=(*(f"{store}: {text}" for store, text in warnings), *notes),
         failures=away,
         refusals=_refusals(log),

@@ -39,8 +39,6 @@ from retention_assets.render.tables import realm_table
 from retention_assets.report import ReportedRealm
 from retention_assets.stores.logs import choose_datasets, read_chosen
 
-PURGING = "PURGING"
-
 
 class Status(Enum):
     """Status that a person may give a realm."""
@@ -92,7 +90,7 @@ class RealmState:
 def realm_states(ledger: Ledger, name: str | None = None) -> list[RealmState]:
     """Describe a realm, or all that were ever changed."""
     realms = list(ledger.realms.all().values()) if name is None else [ledger.realms.of(name)]
-    purged = {realm.name for realm in realms if realm.status in (PURGING, "PURGED")}
+    purged = {realm.name for realm in realms if realm.status in ("PURGING", "PURGED")}
     counts = published_counts(ledger.publications.named("candidate_marks")) if purged else {}
     left = {name: groups for name, groups in counts.items() if name in purged}
     return [RealmState(realm, ledger.realms.above(realm.name), tuple(left.get(realm.name, ()))) for realm in realms]
@@ -225,9 +223,9 @@ def realm_command(format_: str, actor: str, **given: Any) -> ExitCode:
         return ask_and_show(show_realms, format_, name=name)
     if name is None or reason is None:
         raise click.UsageError("To change a realm, name it and say why: retention realm NAME --status STATUS --reason TEXT.")
-    if (yes or anyway) and status != PURGING:
+    if (yes or anyway) and status != Status.PURGING.value:
         raise click.UsageError("--yes and --anyway confirm a purge: add --status PURGING.")
-    if status == PURGING and (yes or sys.stdin.isatty()):
+    if status == Status.PURGING.value and (yes or sys.stdin.isatty()):
         request, environment = RealmRequest(actor=actor, **given_fields(given)), find_environment()
         refuse_realm_name(name)
         if not anyway:

@@ -30,8 +30,8 @@ from retention_assets.evaluation.rules_in_force import load_rulebook
 from retention_assets.frames.log import Log, is_in_log
 from retention_assets.frames.soundness import sound_log
 from retention_assets.frames.statistics import newest_closes
-from retention_assets.ledger import Ledger
 from retention_assets.ledger.book import raise_by
+from retention_assets.ledger.marking import MARK_ROWS
 from retention_assets.people.command import command
 from retention_assets.people.operation import (
     AsOf,
@@ -219,9 +219,12 @@ def show_views(request: ViewRequest, environment: Environment) -> Result:
         raise _unknown(branch, dataset, rows)
     with environment.ledger_if_any() as ledger:
         visible_from = ledger.visibility.of(dataset) if ledger else None
-        swept, gone = _swept(ledger, dataset, rows)
+        marks = ledger.marks.table([dataset], ["SWEPT"]) if ledger else MARK_ROWS.empty_table()
         notes = what_is_missing(environment, ledger)
     refuse_hidden(dataset, at, visible_from, views)
+    names, listed = marks["transaction"].to_pylist(), is_in_log(marks, rows).tolist()
+    swept = {name for name, still in zip(names, listed, strict=True) if still}
+    gone = len(set(names) - set(rows["transaction"].to_pylist()))
     branches = [
         {
             "branch": view.branch,
@@ -240,15 +243,6 @@ def show_views(request: ViewRequest, environment: Environment) -> Result:
 
 
 as_of = command(show_views, "as-of")
-
-
-def _swept(ledger: Ledger | None, dataset: str, rows: pa.Table) -> tuple[set[str], int]:
-    if ledger is None:
-        return set(), 0
-    marks = ledger.marks.table([dataset], ["SWEPT"])
-    names, listed = marks["transaction"].to_pylist(), is_in_log(marks, rows).tolist()
-    swept = {name for name, still in zip(names, listed, strict=True) if still}
-    return swept, len(set(names) - set(rows["transaction"].to_pylist()))
 
 
 def _unknown(branch: str, dataset: str, rows: pa.Table) -> BadInput:

@@ -191,12 +191,9 @@ def branch_metadata(ends: pa.Table) -> Rows:
 
 
 def verdict_metadata(sums: pa.Table, swept: SweptBefore) -> dict[str, Any]:
-    """Verdicts of a run, summed over its parts, with a table by policy. A transaction that was swept before counts as no
-    mark.
-    """
+    """Sum the verdicts of a run over its parts, with a table by policy. What was swept before counts as no mark."""
     total = sums.group_by(["verdict", "policy"]).aggregate([("count_all", "sum"), ("bytes_sum", "sum")])
-    gone = Counter[str]()
-    gone_bytes = Counter[str]()
+    gone, gone_bytes = Counter[str](), Counter[str]()
     for (_, policy), (amount, freed) in swept.items():
         gone[policy] += amount
         gone_bytes[policy] += freed

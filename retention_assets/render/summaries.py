@@ -428,10 +428,8 @@ def dataset_answer(summary: DatasetSummary) -> Answer:
 
 
 def _states(states: Counts) -> str:
-    parts = (
-        f"{states[name][0]:,} {words} ({size_of(states[name][1])})" for name, words in _STATE_WORDS.items() if name in states
-    )
-    return ", ".join(parts) or "no transaction is known"
+    shown = ((words, *states[name]) for name, words in _STATE_WORDS.items() if name in states)
+    return ", ".join(f"{number:,} {words} ({size_of(size)})" for words, number, size in shown) or "no transaction is known"
 
 
 def _titled(title: str, rows: Sequence[SummaryRow]) -> Iterable[str]:

@@ -179,9 +179,8 @@ def _why(scan: "ScanRecord") -> str:
 
 def clock_table(times: Mapping[str, datetime | None]) -> Table:
     words = {"newest_mark_at": "newest mark", "newest_seen_at": "newest run", "accepted_until": "accepted at"}
-    return table(
-        "The clock of the ledger", ("time", "instant"), [(words[name], _text(at) or "none") for name, at in times.items()]
-    )
+    rows = [(words[name], _text(at) or "none") for name, at in times.items()]
+    return table("The clock of the ledger", ("time", "instant"), rows)
 
 
 def book_tables(entries: Sequence[Row], orphaned: "Sequence[Orphaned]") -> list[Table]:
@@ -197,9 +196,8 @@ def book_tables(entries: Sequence[Row], orphaned: "Sequence[Orphaned]") -> list[
         )
         for entry in entries
     ]  # fmt: skip
-    tables = [
-        table("The policy book" if rows else "The policy book is empty: `retention policies load` fills it", columns, rows)
-    ]
+    title = "The policy book" if rows else "The policy book is empty: `retention policies load` fills it"
+    tables = [table(title, columns, rows)]
     if drifted := [(entry["why"],) for entry in entries if entry["files"] == "DRIFTED"]:
         tables.append(table("Drift", ("difference and remedy",), drifted))
     if counted := [(f"{each.policy}@{each.policy_version}", each.marks) for each in orphaned]:
@@ -422,6 +420,5 @@ def _answer(answer: "PolicyAnswer") -> Iterator[Text]:
 
 
 def _line(*parts: str | tuple[str, str]) -> Text:
-    return Text.assemble(
-        *((visible_line(part), "") if isinstance(part, str) else (visible_line(part[0]), part[1]) for part in parts)
-    )
+    pairs = ((part, "") if isinstance(part, str) else part for part in parts)
+    return Text.assemble(*((visible_line(words), style) for words, style in pairs))
