@@ -20,7 +20,7 @@ from retention_assets.errors import Refused
 from retention_assets.evaluation.changes import list_datasets
 from retention_assets.evaluation.fates import Fates
 from retention_assets.evaluation.readable import raise_visibility
-from retention_assets.evaluation.rules_in_force import RulesInForce, holds_of_files, load_rules, rules_digests, warn_of_unknown
+from retention_assets.evaluation.rules_in_force import holds_of_files, load_rules, rules_digests, warn_of_unknown
 from retention_assets.frames.log import LOG, SUMMED, TIMES, faults_of, sums_by
 from retention_assets.frames.verdicts.candidate_marks import columns_for
 from retention_assets.frames.verdicts.reasons import Reason
@@ -105,11 +105,6 @@ from retention_assets.stores.protocol import Store, StoreFailed, outside_times
 
 if TYPE_CHECKING:
     from retention_assets.pipeline.scans import RunScans
-
-
-def counted_realms(ledger: Ledger) -> tuple[str, ...]:
-    """Names of the realms whose remaining transactions a run counts."""
-    return tuple(name for name, realm in ledger.realms.all().items() if realm.status in ("PURGING", "PURGED"))
 
 
 def close_purged_realms(
@@ -331,23 +326,17 @@ def branch_views(run: Step, ledger: Ledger) -> Metadata:
     return page(summary, {"all branches": branches}, numbers, data, rows)
 
 
-_IN_WAREHOUSE = ("transaction_log", "branch_views", "candidate_marks")
-
-
-def _evaluations(run: Step, sources: Sequence[Source], rules: RulesInForce) -> Iterator[pa.Table]:
-    # in parts: there are as many rows of counts as policies have datasets
-    tokens = read_tokens(sources)
-    for datasets, looks, counts in read_parts(sources, run.folder, [LOOKS, COUNTS]):
-        digests = rules_digests(rules, datasets["dataset"].to_pylist(), run.as_of)
-        yield with_findings(evaluations_of(datasets, tokens, digests, looks, run.as_of), datasets, counts)
-
-
 def _pages_of_verdicts(run: Step, ledger: Ledger, _: Metadata) -> Iterator[DatasetPage]:
     names = published_by(run, ledger)
     faults, fates = ledger.states.faults(set(names)), Fates.recorded(ledger, run.as_of)
     names = list(few(run, names))
     shown = ledger.states.of(names, run.as_of, fates.pending(ledger, names))
-    marked = {row["dataset"]: _marked(row, fates) for row in ledger.pending.oldest(names)}
+    marked: dict[str, str] = {}
+    for mark in ledger.pending.oldest(names):
+        # The witness of other reasons is not kept with a mark.
+        code = mark["reason"] if mark["reason"] == Reason.PURGING.name else Reason.SELECTED.name
+        example = {"transaction": mark["transaction"], "code": code, "witness": mark["policy"]}
+        marked[mark["dataset"]] = example_of(example, fates.of(mark).message or "")
     yield from (DatasetPage(name, "", refused=fault) for name, fault in faults.items())
     examples: dict[str, list[Mapping[str, Any]]] = {}
     for row in read_output(run.folder, COUNTS, list(shown)).to_pylist() if shown else ():
@@ -356,13 +345,6 @@ def _pages_of_verdicts(run: Step, ledger: Ledger, _: Metadata) -> Iterator[Datas
         if name not in faults:
             summary = judged_summary(state, examples.get(name, ()), marked.get(name, ""))
             yield DatasetPage(name, summary, dataset_numbers(state))
-
-
-def _marked(mark: Mapping[str, Any], fates: Fates) -> str:
-    # The witness of other reasons is not kept with a mark.
-    code = mark["reason"] if mark["reason"] == Reason.PURGING.name else Reason.SELECTED.name
-    row = {"transaction": mark["transaction"], "code": code, "witness": mark["policy"]}
-    return example_of(row, fates.of(mark).message or "")
 
 
 @retention_asset(
@@ -393,7 +375,8 @@ def candidate_marks(run: Step, ledger: Ledger) -> Metadata:
         run.log.warning(warning)
     rules = rulebook.rules(names, run.as_of)
     again = run.retention.settings.hidden_again
-    realms = counted_realms(ledger)
+    # their remaining transactions are counted
+    realms = tuple(name for name, realm in ledger.realms.all().items() if realm.status in ("PURGING", "PURGED"))
     already = write_already_marked(ledger, rules.policies, datasets, run.folder, again, realms)
     verdicts = Verdicts(rules.policies, rules.holds, rules.versions, run.as_of, already, realms)
     columns = sorted({*columns_for(rules.policies, datasets), "bytes", *TIMES})
@@ -407,14 +390,18 @@ def candidate_marks(run: Step, ledger: Ledger) -> Metadata:
         outside = partial(outside_times, stores.values())
         if why := ledger.clock.check(present, newest_close, clock.max_ahead, clock.max_skew, outside):
             run.log.warning(why)
-        evaluations = list(_evaluations(run, sources, rules))
+        evaluations, tokens = [], read_tokens(sources)
+        # in parts: there are as many rows of counts as policies have datasets
+        for part, looks, counts in read_parts(sources, run.folder, [LOOKS, COUNTS]):
+            digests = rules_digests(rules, part["dataset"].to_pylist(), run.as_of)
+            evaluations.append(with_findings(evaluations_of(part, tokens, digests, looks, run.as_of), part, counts))
         marked = ledger.marks.mark(candidates, present, run.actor, None, run.publications(names), evaluations, again, places)
     # A visibility mark that rose by a wrong clock would never fall again.
     newest = ((part, closes) for part, closes in read_parts(sources, run.folder, [NEWEST]))
     raised = 0 if why else raise_visibility(ledger, newest, min(run.as_of, present), run.actor)
     left = add_up(part for _, part in read_parts(sources, run.folder, [REALMS])) if realms else {}
     close_purged_realms(ledger, run, rules.policies, datasets, left, read_begun(sources))
-    removed = run.clean_warehouse(ledger, _IN_WAREHOUSE)
+    removed = run.clean_warehouse(ledger, ["transaction_log", "branch_views", "candidate_marks"])
     for warning in idle_rules(rulebook.files, ledger):
         run.log.warning(warning)
     swept = sum(amount for amount, _ in marked.swept.values())

@@ -31,7 +31,6 @@ from retention_assets.policy.datahub import escape_glob
 from retention_assets.policy.durations import Duration, text_of
 from retention_assets.policy.globs import is_literal
 from retention_assets.policy.language import rules_reaching
-from retention_assets.policy.model import Datasets
 from retention_assets.policy.sentences import count, first_of
 from retention_assets.settings.model import Settings
 from retention_assets.settings.sections import AutomationSettings
@@ -40,22 +39,18 @@ from retention_assets.settings.sections import AutomationSettings
 KIND = "retention/automation"
 
 
-def active_run(instance: dg.DagsterInstance, jobs: Iterable[str], asset: dg.AssetKey) -> dg.RunRecord | None:
-    """Find a run of the jobs, or one that materializes the asset, that is queued or at work."""
-    names = set(jobs)
+def why_wait(instance: dg.DagsterInstance, names: Names, jobs: Iterable[str], asset: str) -> str | None:
+    """Explain that a run of the jobs, or one that materializes the asset, is queued or at work."""
+    wanted, key = set(map(names.of, jobs)), names.key(asset)
     for record in instance.get_run_records(dg.RunsFilter(statuses=UNFINISHED)):
-        if record.dagster_run.job_name in names or asset in (record.dagster_run.asset_selection or ()):
-            return record
+        run = record.dagster_run
+        if run.job_name in wanted or key in (run.asset_selection or ()):
+            # nothing is launched beside it: a silent run may be deep in its work
+            return (
+                f"{run.job_name} {run.run_id} is running since {record.create_timestamp:%Y-%m-%d %H:%M} UTC. If its machine is "
+                "gone, terminate the run in Dagster. With run monitoring, Dagster does that itself."
+            )
     return None
-
-
-def explain_wait(record: dg.RunRecord) -> str:
-    # nothing is launched beside it: a silent run may be deep in its work
-    run = record.dagster_run
-    return (
-        f"{run.job_name} {run.run_id} is running since {record.create_timestamp:%Y-%m-%d %H:%M} UTC. If its machine is "
-        "gone, terminate the run in Dagster. With run monitoring, Dagster does that itself."
-    )
 
 
 # starting more runs than these would take longer than the work
@@ -118,10 +113,6 @@ _JUDGING = (EVALUATE.job, EVALUATE.over_partitions, CYCLE.job)
 _RETRIES = {"dagster/max_retries": "2"}
 
 
-def _active_evaluation(instance: dg.DagsterInstance, resources: Resources) -> dg.RunRecord | None:
-    return active_run(instance, map(resources.names.of, _JUDGING), resources.names.key("candidate_marks"))
-
-
 def evaluation_loop(context: dg.SensorEvaluationContext, resources: Resources) -> dg.SensorResult:
     """Judges the datasets anew whose log, refs, policies or holds are others than when they were last judged, in which time
     alone changes a verdict, or that nobody has looked at for long. A tick that finds none launches nothing.
@@ -129,8 +120,8 @@ def evaluation_loop(context: dg.SensorEvaluationContext, resources: Resources) -
     Broken policy files fail the tick, each tick until they are mended; the policies in force stay.
     """
     settings, at = resources.retention.settings, now()
-    if run := _active_evaluation(context.instance, resources):
-        return dg.SensorResult(skip_reason=explain_wait(run))
+    if wait := why_wait(context.instance, resources.names, _JUDGING, "candidate_marks"):
+        return dg.SensorResult(skip_reason=wait)
     present = list_datasets(resources.retention, with_tokens=True)
     # Reported whatever follows: the stores were asked, and lineage begins with their changes.
     news = changed_stores(context.instance, resources, present)
@@ -161,9 +152,9 @@ def policy_files(context: dg.SensorEvaluationContext, resources: Resources) -> d
     digest = digest_of([[str(file), file.read_text("utf-8", "replace")] for file in files_of(retention.settings)])
     if digest == context.cursor:
         return dg.SensorResult(skip_reason="The policy files have not changed.", cursor=digest)
-    if run := _active_evaluation(context.instance, resources):
-        # It may have loaded the files already; once it is over, the book says what is left to do.
-        return dg.SensorResult(skip_reason=f"The policy files changed. {explain_wait(run)}")
+    if wait := why_wait(context.instance, resources.names, _JUDGING, "candidate_marks"):
+        # The run may have loaded the files already; once it is over, the book says what is left to do.
+        return dg.SensorResult(skip_reason=f"The policy files changed. {wait}")
     at, present = now(), list_datasets(retention)
     with retention.ledger() as ledger:
         book, looks = foreseen_rulebook(ledger, retention.settings, at), ledger.evaluations.all()
@@ -178,7 +169,9 @@ def policy_files(context: dg.SensorEvaluationContext, resources: Resources) -> d
     judged_by = dict(zip(looks["dataset"].to_pylist(), looks["rules"].to_pylist(), strict=True))
     digests = zip(present.names, rules_digests(book.rules(present.names, at), present.names, at), strict=True)
     names.update(name for name, digest in digests if judged_by.get(name, digest) != digest)
-    away = sorted(store for store in present.away if any(_may_reach(scope, store) for scope in scopes))
+    stores = {glob.partition("/")[:2] for scope in scopes for glob in scope.include}
+    reaches_any = any(not slash or not is_literal(store) for store, slash in stores)
+    away = sorted(store for store in present.away if reaches_any or (store, "/") in stores)
     globs = [escape_glob(name) for name in sorted(names)] + [f"{escape_glob(store)}/*" for store in away]
     if globs:
         tags = {KIND: "evaluate", **_RETRIES}
@@ -189,17 +182,12 @@ def policy_files(context: dg.SensorEvaluationContext, resources: Resources) -> d
     return dg.SensorResult(skip_reason=f"The policy files changed. {news}", cursor=digest)
 
 
-def _may_reach(scope: Datasets, store: str) -> bool:
-    parts = (glob.partition("/") for glob in scope.include)
-    return any(not slash or not is_literal(begin) or begin == store for begin, slash, _ in parts)
-
-
 # Interval of ticks for datasets and policy files, and for evaluations and sweeps where only a person has started the sensor.
-_DISCOVERY_SECONDS = 60
+_DISCOVERY = Duration(seconds=60)
 _EVALUATE = Duration(seconds=5 * 60)
 _SWEEP = Duration(seconds=15 * 60)
 # interval at which every store is checked
-_HEALTH_SECONDS = 5 * 60
+_HEALTH = Duration(seconds=5 * 60)
 # interval at which a sweep is repeated that left things as they were
 _RETRY_AFTER = timedelta(hours=1)
 # early enough for the daily run to be over within a day, also where the tick comes late
@@ -219,25 +207,21 @@ def sensors(settings: Settings, names: Names, jobs: Mapping[str, Any]) -> list[d
     wanted = settings.automation
     evaluate, sweep = ([jobs[names.of(job.job)], jobs[names.of(job.over_partitions)]] for job in (EVALUATE, SWEEP))
     return [
-        _sensor(names, dataset_discovery, None, _DISCOVERY_SECONDS, wanted.discover),
-        _sensor(names, policy_files, evaluate, _DISCOVERY_SECONDS, wanted.policies),
-        _sensor(
-            names,
-            evaluation_loop,
-            evaluate,
-            int((wanted.evaluate or _EVALUATE).length.total_seconds()),
-            wanted.evaluate is not None,
-        ),
-        _sensor(names, sweep_tick, sweep, int((wanted.sweep or _SWEEP).length.total_seconds()), wanted.sweep is not None),
-        _sensor(names, store_health, None, _HEALTH_SECONDS, bool(wanted.evaluate or wanted.sweep)),
+        _sensor(names, dataset_discovery, None, _DISCOVERY, wanted.discover),
+        _sensor(names, policy_files, evaluate, _DISCOVERY, wanted.policies),
+        _sensor(names, evaluation_loop, evaluate, wanted.evaluate or _EVALUATE, wanted.evaluate is not None),
+        _sensor(names, sweep_tick, sweep, wanted.sweep or _SWEEP, wanted.sweep is not None),
+        _sensor(names, store_health, None, _HEALTH, bool(wanted.evaluate or wanted.sweep)),
     ]
 
 
-def _sensor(names: Names, evaluate: SensorFunction, jobs: list[Any] | None, seconds: int, is_on: bool) -> dg.SensorDefinition:
+def _sensor(
+    names: Names, evaluate: SensorFunction, jobs: list[Any] | None, every: Duration, is_on: bool
+) -> dg.SensorDefinition:
     @dg.sensor(
         jobs=jobs,
         name=names.of(evaluate.__name__),
-        minimum_interval_seconds=seconds,
+        minimum_interval_seconds=int(every.length.total_seconds()),
         description=inspect.getdoc(evaluate),
         default_status=dg.DefaultSensorStatus.RUNNING if is_on else dg.DefaultSensorStatus.STOPPED,
         required_resource_keys=names.resources,
@@ -300,15 +284,15 @@ def sweep_tick(context: dg.SensorEvaluationContext, resources: Resources) -> dg.
     What a sweep has left just as it was, because its store is to expire it by itself or somebody has to mend something first,
     is tried again once an hour. The cursor is what was there to do at the last time.
     """
-    at, asset = now(), resources.names.key("swept_transactions")
+    at, asset = now(), "swept_transactions"
     with resources.retention.ledger() as ledger:
         due = ledger.marks.to_sweep(at)
-    last = None if due else context.instance.get_latest_materialization_event(asset)
+    last = None if due else context.instance.get_latest_materialization_event(resources.names.key(asset))
     if not due and (last is None or datetime.fromtimestamp(last.timestamp, UTC) > at - _LOOK_AGAIN):
         return dg.SensorResult(skip_reason="No mark is due.")
     # A courtesy: the lease in the ledger keeps two sweeps from one dataset.
-    if run := active_run(context.instance, map(resources.names.of, _SWEEPING), asset):
-        return dg.SensorResult(skip_reason=f"{len(due):,} datasets have due marks. {explain_wait(run)}")
+    if wait := why_wait(context.instance, resources.names, _SWEEPING, asset):
+        return dg.SensorResult(skip_reason=f"{len(due):,} datasets have due marks. {wait}")
     if not due:
         # An empty sweep puts on record that somebody looked and nothing was due.
         requests = run_requests(SWEEP, resources, context.instance, None, ["*"], {KIND: "sweep"})

@@ -183,9 +183,6 @@ class CheckScope:
         return counts
 
 
-# --- what was read ----------------------------------------------------------------------------------------------------
-
-
 def unreachable(present: Listing) -> Iterator[Violation]:
     return starmap(Violation, sorted(present.away.items()))
 
@@ -195,9 +192,6 @@ def _unsound_logs(scope: CheckScope) -> Iterator[Violation]:
     for row in datasets.filter(pc.is_valid(datasets["fault"])).to_pylist():
         at = f" ({row['fault_transaction']})" if row["fault_transaction"] else ""
         yield Violation(row["dataset"], f"{row['fault']}{at}")
-
-
-# --- what was judged and marked ---------------------------------------------------------------------------------------
 
 
 def _marks_in_latest_views(scope: CheckScope) -> Iterator[Violation]:
@@ -272,9 +266,6 @@ def _deleted_and_there(ledger: Ledger, stores: Mapping[str, Store], log: Sequenc
     if not len(marks):
         return marks
     return marks.filter(pa.array(is_in_log(marks, read_transactions(log, names, ["dataset", "transaction", *TIMES]))))
-
-
-# --- what the ledger says ---------------------------------------------------------------------------------------------
 
 
 def _ledger_violations(invariant: Invariant, scope: CheckScope) -> Iterator[Violation]:

@@ -21,7 +21,6 @@ from retention_assets.dagster.check_queries import (
     Check,
     CheckResult,
     CheckScope,
-    check_result,
 )
 from retention_assets.dagster.step import Step
 from retention_assets.datasets import DatasetFilter, store_of
@@ -52,7 +51,7 @@ def check_events(
         scope = CheckScope(*opened)
         for check in checks:
             result = query(scope, check)
-            state = _with_standing(scope, check, result)
+            state = _over_time(scope, check, result)
             is_stopped = check.blocking and not result.passed
             if check.key(run.key) in selected:
                 # Dagster stops at an error of a blocking check. Faults of datasets that the run is not about only warn here.
@@ -124,7 +123,7 @@ def query(scope: CheckScope, check: Check) -> CheckResult:
     return result
 
 
-def _with_standing(scope: CheckScope, check: Check, result: CheckResult) -> CheckResult:
+def _over_time(scope: CheckScope, check: Check, result: CheckResult) -> CheckResult:
     run, ledger = scope.run, scope.ledger
     looked_at = None if check.noun == "store" else scope.looked_at
     may_be_gone = check.noun == "dataset" and run.key.path[-1] in OF_PRESENT_DATASETS
@@ -149,7 +148,7 @@ def _with_standing(scope: CheckScope, check: Check, result: CheckResult) -> Chec
         standing = [row for row in standing if row.dataset not in gone]
     if is_old and looked_at is None:
         ledger.violations.note_whole_look(check.name, run.as_of)
-    return _join(result, standing)
+    return with_standing(result, standing)
 
 
 def _gone(scope: CheckScope, names: Iterable[str]) -> set[str]:
@@ -163,11 +162,7 @@ def gone_of(names: Iterable[str], present: Listing) -> set[str]:
     return {name for name in names if name and name not in there and store_of(name) not in present.away}
 
 
-def standing_result(check: Check, standing: Collection[StandingViolation]) -> CheckResult:
-    return _join(check_result((), check.expected, check.noun), standing)
-
-
-def _join(result: CheckResult, standing: Collection[StandingViolation]) -> CheckResult:
+def with_standing(result: CheckResult, standing: Collection[StandingViolation]) -> CheckResult:
     earlier = [Violation(row.dataset, row.what, row.times) for row in standing if row.dataset not in result.by_dataset]
     return replace(_add(result, earlier), since={row.dataset: row.since for row in standing})
 

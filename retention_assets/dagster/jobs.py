@@ -233,7 +233,7 @@ def _op(names: Names, job: AssetJob, asset: RetentionAsset) -> dg.OpDefinition:
 
 def _state_events(instance: dg.DagsterInstance, resources: Resources) -> list[dg.AssetMaterialization]:
     with resources.retention.ledger() as ledger:
-        return list(state_events(instance, resources.names, resources.retention.within(ledger), ledger))
+        return list(state_events(instance, resources, ledger))
 
 
 # what an operator needs in a browser; the rest is on the command line
@@ -282,9 +282,8 @@ def _operation_job(operation: Operation[Any], names: Names) -> dg.JobDefinition:
                     file = inside(folder, f"{operation.name}.json")
                     write_text(json_text(result.data, indent=2), file)
                     metadata["file"] = Path(file)
-            if is_recorded:
-                for event in _state_events(context.instance, resources):
-                    context.log_event(event)
+            for event in _state_events(context.instance, resources) if is_recorded else ():
+                context.log_event(event)
             context.add_output_metadata({name: _in_dagster(value) for name, value in metadata.items() if value is not None})
         except Exception as fault:
             sentence = failure_text(fault)

@@ -20,7 +20,7 @@ from retention_assets.dagster.check_queries import (
     check_result,
     unreachable,
 )
-from retention_assets.dagster.checks import check_evaluation, gone_of, standing_result
+from retention_assets.dagster.checks import check_evaluation, gone_of, with_standing
 from retention_assets.dagster.naming import Names
 from retention_assets.dagster.step import Resources, resources_in
 from retention_assets.dagster.sweeping import state_events
@@ -83,11 +83,11 @@ def _store_asset(store: StoreSettings, key: dg.AssetKey, catalog: DagsterSetting
         version, metadata = _observation(present, store.name)
         return dg.ObserveResult(data_version=dg.DataVersion(version), metadata=metadata)
 
-    name = key.to_python_identifier()
-    definition: dg.AssetsDefinition = dg.multi_observable_source_asset(
-        name=name, specs=[spec], required_resource_keys=names.resources
-    )(observe)
-    return definition
+    name, needed = key.to_python_identifier(), names.resources
+    asset: dg.AssetsDefinition = dg.multi_observable_source_asset(name=name, specs=[spec], required_resource_keys=needed)(
+        observe
+    )
+    return asset
 
 
 _ACTOR = "sensor store_health"
@@ -108,11 +108,11 @@ def store_health(context: dg.SensorEvaluationContext, resources: Resources) -> d
                     datasets = [row.dataset for row in violations.standing(check.name)]
                     violations.end(check.name, gone_of(datasets, present), at)
         states = [
-            (asset, check, standing_result(check, violations.standing(check.name)))
+            (asset, check, with_standing(check_result((), check.expected, check.noun), violations.standing(check.name)))
             for asset, checks in CHECKS.items()
             for check in checks
         ]
-        pages = list(state_events(context.instance, resources.names, resources.retention.within(ledger), ledger))
+        pages = list(state_events(context.instance, resources, ledger))
         changes = list(_changes(context.instance, resources, states))
     sentences = [f"{row.dataset} is away since {row.since:%Y-%m-%d %H:%M} UTC: {row.what.rstrip('.')}." for row in away]
     reason = visible(" ".join(sentences)) or f"Each of {len(resources.retention.settings.stores):,} stores answers."
@@ -124,7 +124,7 @@ def _changes(
 ) -> Iterator[dg.AssetCheckEvaluation]:
     for asset, check, state in states:
         key = resources.names.key(asset)
-        record = instance.get_latest_asset_check_evaluation_record(dg.AssetCheckKey(key, check.name))
+        record = instance.get_latest_asset_check_evaluation_record(check.key(key))
         # A run that has planned a check is going to evaluate it.
         evaluation = record.evaluation if record else None
         last = evaluation if isinstance(evaluation, dg.AssetCheckEvaluation) else None

@@ -12,9 +12,8 @@ from typing import Any
 import dagster as dg
 
 from retention_assets.dagster.check_queries import check_result
-from retention_assets.dagster.naming import Names
 from retention_assets.dagster.partitions import DatasetPage, few, retention_asset
-from retention_assets.dagster.step import Metadata, Step
+from retention_assets.dagster.step import Metadata, Resources, Step
 from retention_assets.datasets import by_store, store_of
 from retention_assets.environment import Environment
 from retention_assets.errors import Refused
@@ -65,14 +64,10 @@ _SHOWN = (Outcome.DELETED, Outcome.ALREADY_GONE, Outcome.HIDDEN, Outcome.FAILED,
 
 
 @contextmanager
-def report_progress(log: Callable[[str], object]) -> Iterator[OnProgress]:
+def report_progress(log: Callable[[str], None]) -> Iterator[OnProgress]:
     """Make the callback that shows progress after each batch and dataset: a bar on a terminal, or else lines in the log."""
     if not sys.stderr.isatty():
-
-        def lines(result: SweepResult) -> None:
-            log(_line(result))
-
-        yield lines
+        yield lambda result: log(_line(result))
         return
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
@@ -356,11 +351,9 @@ def _state_page(
     return report, plots, page(summary, {"week in full": week, "day in full": rows}, numbers, data, shown)
 
 
-def state_events(
-    instance: dg.DagsterInstance, names: Names, retention: Environment, ledger: Ledger
-) -> Iterator[dg.AssetMaterialization]:
+def state_events(instance: dg.DagsterInstance, resources: Resources, ledger: Ledger) -> Iterator[dg.AssetMaterialization]:
     """Bring the page of `purge_report` up to date where something else than a report changed the ledger."""
-    key = names.key(purge_report.name)
+    key, retention = resources.names.key(purge_report.name), resources.retention.within(ledger)
     records = instance.fetch_materializations(key, limit=1).records
     last = records[0].asset_materialization if records else None
     if last is None:
