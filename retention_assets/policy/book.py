@@ -146,9 +146,18 @@ def compare(
     for entry in loaded:
         before = newest.get(entry.name)
         outcome, reason = _judged(entry, before, overwrite_user_policies)
-        scopes = _touched(entry, before, stores) if outcome is LoadOutcome.WRITTEN else ()
+        scopes: tuple[Datasets, ...] = ()
+        if outcome is LoadOutcome.WRITTEN:
+            new = scope_of(entry.name, entry.content, stores)
+            old = scope_of(before.name, before.content, stores) if before and not before.revoked else new
+            scopes = (new,) if old == new else (new, old)
         decisions.append(BookDecision(entry.name, outcome, f"{_display_name(entry.name)} {reason}", entry, before, scopes))
-    return decisions + [_absent(newest[name]) for name in sorted(newest.keys() - names.keys()) if not newest[name].revoked]
+    for absent in (newest[name] for name in sorted(newest.keys() - names.keys()) if not newest[name].revoked):
+        reason = f"is in no file. Until it is revoked, this stays in force: {_last(absent)}."
+        if absent.system:
+            reason = f"is in no file any more, so it is revoked. In force until now: {_last(absent)}."
+        decisions.append(BookDecision(absent.name, LoadOutcome.ABSENT, f"{_display_name(absent.name)} {reason}", None, absent))
+    return decisions
 
 
 def _judged(entry: Loaded, stored: Stored | None, overwrite: bool) -> tuple[LoadOutcome, str]:
@@ -169,14 +178,6 @@ def _judged(entry: Loaded, stored: Stored | None, overwrite: bool) -> tuple[Load
         f"{differs}. {stays}. To use the files instead: change the entry in the policy book, write `{_force(entry.name)}` "
         "into the entry, or set `overwrite_user_policies: true` in the settings."
     )
-
-
-def _absent(stored: Stored) -> BookDecision:
-    if stored.system:
-        reason = f"is in no file any more, so it is revoked. In force until now: {_last(stored)}."
-    else:
-        reason = f"is in no file. Until it is revoked, this stays in force: {_last(stored)}."
-    return BookDecision(stored.name, LoadOutcome.ABSENT, f"{_display_name(stored.name)} {reason}", None, stored)
 
 
 def _last(stored: Stored) -> str:
@@ -211,12 +212,6 @@ def scope_of(name: str, content: str, stores: Collection[str] = ()) -> Datasets:
         return item.datasets
     about = f"{item.entity}.{item.aspect}"
     return Datasets(include=tuple(f"{escape_glob(store)}/{about}" for store in sorted(stores)) or (f"*/{about}",))
-
-
-def _touched(entry: Loaded, stored: Stored | None, stores: Collection[str]) -> tuple[Datasets, ...]:
-    new = scope_of(entry.name, entry.content, stores)
-    old = scope_of(stored.name, stored.content, stores) if stored and not stored.revoked else new
-    return (new,) if old == new else (new, old)
 
 
 def datasets_touched(decisions: Iterable[BookDecision]) -> list[Datasets]:

@@ -117,7 +117,9 @@ def read_entries(document: Document) -> list[AspectEntry]:
         try:
             entry = AspectEntry.model_validate(item)
         except ValidationError as error:
-            problems += problems_of(error, document, AspectEntry, at=(index,), policy=_label(item, index))
+            is_named = isinstance(item, dict) and all(isinstance(item.get(part), str) for part in ("entity", "aspect"))
+            label = f"{PREFIX}{item['entity']}.{item['aspect']}" if is_named else f"#{index + 1}"
+            problems += problems_of(error, document, AspectEntry, at=(index,), policy=label)
             continue
         entries.append(entry)
         line = document.line((index,))
@@ -133,12 +135,6 @@ def read_entries(document: Document) -> list[AspectEntry]:
     if problems:
         raise BadInput(problems)
     return entries
-
-
-def _label(item: object, index: int) -> str:
-    if isinstance(item, dict) and isinstance(item.get("entity"), str) and isinstance(item.get("aspect"), str):
-        return f"{PREFIX}{item['entity']}.{item['aspect']}"
-    return f"#{index + 1}"
 
 
 def overlay(files: Iterable[Sequence[AspectEntry]]) -> list[AspectEntry]:
@@ -186,8 +182,11 @@ def sentence(entry: AspectEntry, current_counts: bool = False) -> str:
     if kept.indefinite is not None:
         return f"Keeps every version of {about}."
     lines = []
-    if kept.version:
-        lines.append(_outside(kept.version.max_versions, current_counts))
+    if kept.version and kept.version.max_versions == 1:
+        lines.append("is not the current one" if current_counts else "is not the newest one before the current one")
+    elif kept.version:
+        which = ", the current one counted" if current_counts else " before the current one"
+        lines.append(f"is not among the newest {kept.version.max_versions:,} versions{which}")
     if kept.time:
         lines.append(f"is more than {_age(kept.time).words()} old")
     return f"Marks a version of {about} when it {' and '.join(lines)}. The current version always stays."
@@ -200,10 +199,3 @@ def escape_glob(name: str) -> str:
 def _age(time: TimeRetention) -> Duration:
     days, seconds = divmod(time.max_age_in_seconds, _SECONDS_OF_A_DAY)
     return Duration(days=days, seconds=seconds)
-
-
-def _outside(number: int, current_counts: bool) -> str:
-    if number == 1:
-        return "is not the current one" if current_counts else "is not the newest one before the current one"
-    which = ", the current one counted" if current_counts else " before the current one"
-    return f"is not among the newest {number:,} versions{which}"

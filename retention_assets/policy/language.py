@@ -255,25 +255,24 @@ def _unknown_stores(part: _Part, datasets: Datasets, stores: Collection[str] | N
             )  # fmt: skip
 
 
-_Globs = tuple[tuple[str, ...], tuple[str, ...]]
-
-
 def rules_reaching(names: Sequence[str], scope: Datasets) -> list[str]:
     """Names that a scope could be about, in their order. Attributes are known only once a log is read, so all may fit."""
-    return [names[place] for place in sorted(_places(names, dict(zip(names, range(len(names)), strict=True)), _globs(scope)))]
+    places = {name: at for at, name in enumerate(names)}
+    return [names[at] for at in sorted(_places(names, places, scope.include, scope.exclude))]
 
 
 def digests(names: Sequence[str], rules: Sequence[tuple[Datasets, str]]) -> list[str]:
     """Digest of the rules that could reach each name, whatever their order. A rule is a scope and its text."""
-    rules_of: dict[_Globs, list[int]] = {}
+    # by the globs of their scopes, include and exclude
+    rules_of: dict[tuple[tuple[str, ...], tuple[str, ...]], list[int]] = {}
     for number, (scope, _) in enumerate(rules):
-        rules_of.setdefault(_globs(scope), []).append(number)
-    place = dict(zip(names, range(len(names)), strict=True))
+        rules_of.setdefault((scope.include, scope.exclude), []).append(number)
+    places = {name: at for at, name in enumerate(names)}
     scopes = list(rules_of)
     # numbers of the scopes that reach each name
     reaching: list[list[int]] = [[] for _ in names]
     for number, globs in enumerate(scopes):
-        for at in _places(names, place, globs):
+        for at in _places(names, places, *globs):
             reaching[at].append(number)
     digest_of: dict[tuple[int, ...], str] = {}
     for key in set(map(tuple, reaching)):
@@ -283,13 +282,10 @@ def digests(names: Sequence[str], rules: Sequence[tuple[Datasets, str]]) -> list
     return [digest_of[tuple(key)] for key in reaching]
 
 
-def _globs(scope: Datasets) -> _Globs:
-    return scope.include, scope.exclude
-
-
-def _places(names: Sequence[str], place: Mapping[str, int], globs: _Globs) -> Collection[int]:
-    include, exclude = globs
-    places = {place[glob] for glob in include if glob in place}
+def _places(
+    names: Sequence[str], by_name: Mapping[str, int], include: Sequence[str], exclude: Sequence[str]
+) -> Collection[int]:
+    places = {by_name[glob] for glob in include if glob in by_name}
     # A hold reaches wider than a policy; judging a dataset once more does no harm.
     if patterns := [glob for glob in include if not (is_literal(glob) and glob.isascii())]:
         places.update(at for at, matched in enumerate(protecting(names, patterns)) if matched)
