@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retention_assets.ledger.reports import COUNTERS
+from retention_assets.ledger import COUNTERS
 from retention_assets.render.html import page_of
 from retention_assets.render.tables import report_tables
 from retention_assets.report import (

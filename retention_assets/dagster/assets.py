@@ -155,7 +155,7 @@ def _close(ledger: Ledger, run: Step, name: str, left: Sequence[LeftOfRealm], be
         run.log.info(f"Nothing of realm {name} was found in the logs, which were read {since}: a later run makes it PURGED.")
         return
     try:
-        ledger.realms.purged(name, 0, run.actor)
+        ledger.realms.purged(name, run.actor)
     except Refused as fault:
         # Its status was changed concurrently.
         run.log.warning(str(fault))

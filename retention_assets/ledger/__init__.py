@@ -11,14 +11,14 @@ from retention_assets.ledger.invariants import Invariant, Violation
 from retention_assets.ledger.leases import ALL_NAMES, SECONDS, SILENCE, DatasetPart, JoinedPart, Lease, LeaseLost, NameRange
 from retention_assets.ledger.ledger import Ledger, NotedPlace, ledger_is_there, ledger_time, open_ledger, remember_places
 from retention_assets.ledger.marking import CANDIDATES, MARK_ROWS, candidate_table
-from retention_assets.ledger.reports import OpenedReport
+from retention_assets.ledger.reports import COUNTERS, OpenedReport
 from retention_assets.ledger.states import FreedGroup, PendingGroup, SparedGroup, Waiting
 from retention_assets.ledger.stores import ScanClosing, ScanEnd, ScanRecord, ScanStatus, scan_lease
 from retention_assets.ledger.unmarking import KeptMarks
 
 __all__ = [
-    "ALL_NAMES", "CANDIDATES", "EVALUATION_ROWS", "FOUND_ROWS", "MARK_ROWS", "SECONDS", "SILENCE", "Act", "ActType",
-    "ChainHead", "DatasetPart", "FreedGroup", "Invariant", "JoinedPart", "KeptMarks", "Lease", "LeaseLost", "Ledger",
+    "ALL_NAMES", "CANDIDATES", "COUNTERS", "EVALUATION_ROWS", "FOUND_ROWS", "MARK_ROWS", "SECONDS", "SILENCE", "Act",
+    "ActType", "ChainHead", "DatasetPart", "FreedGroup", "Invariant", "JoinedPart", "KeptMarks", "Lease", "LeaseLost", "Ledger",
     "LedgerTimes", "MarkEvent", "NameRange", "NotedPlace", "OpenedReport", "PendingGroup", "Plan", "Planned", "Publication",
     "Raise", "Realm", "ScanClosing", "ScanEnd", "ScanRecord", "ScanStatus", "Settlement", "SparedGroup", "TransactionLife",
     "VerdictCount", "Violation", "Waiting", "candidate_table", "counts_text", "due_mark_faults", "ledger_is_there",

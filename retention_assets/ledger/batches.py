@@ -350,7 +350,12 @@ class Sweeps(LedgerPart):
         """
         share = _Share.fenced(tx, leases)
         asked = {settlement.mark: settlement for settlement in settled}
-        batches = _locked(tx, open_batches(tx.connection, share.tokens, asked))
+        batches = open_batches(tx.connection, share.tokens, asked)
+        if tx.connection.dialect.name == "postgresql":
+            # as they are then: two parts of a dataset may each settle some of a batch that an earlier sweep left
+            keys = [(batch.begun, batch.plan) for batch in batches]
+            parts = (tx.connection.execute(_LOCKING, {"keys": part}) for part in portions(keys))
+            batches = [OpenBatch(*row) for rows in parts for row in rows]
         datasets = {mark: batch.dataset for batch in batches for mark in batch.marks if mark in asked}
         if not datasets:
             return Moved({}, share.lost)
@@ -363,8 +368,8 @@ class Sweeps(LedgerPart):
         failures = [(answer.mark, "MARKED", "FAILED", answer.bytes, None, answer.error or NO_ERROR) for answer in failed]
         record_moves(tx, act, [_end_of(one) for one in settlements if one.outcome is not Outcome.FAILED], failures)
         still_open = ([mark for mark in batch.marks if mark not in datasets] or None for batch in batches)
-        keys = ({"act": batch.begun, "of": batch.plan} for batch in batches)
-        tx.connection.execute(_CLOSE, [{**key, "still_open": ids} for key, ids in zip(keys, still_open, strict=True)])
+        closed = zip(batches, still_open, strict=True)
+        tx.connection.execute(_CLOSE, [{"act": batch.begun, "of": batch.plan, "still_open": ids} for batch, ids in closed])
         if execution_date:
             count(tx, act, execution_date, _counted(tx, settlements))
         return Moved(datasets, share.lost)
@@ -392,14 +397,6 @@ def _end_of(answer: Settlement) -> MarkStep:
     if answer.outcome is Outcome.SPARED:
         return answer.mark, "SPARED", None, answer.bytes, None, answer.error or NO_ERROR
     return answer.mark, "SWEPT", answer.outcome.value, answer.bytes, None, answer.error
-
-
-def _locked(tx: WriteTransaction, batches: Sequence[OpenBatch]) -> Sequence[OpenBatch]:
-    # as they are then: two parts of a dataset may each settle some of a batch that an earlier sweep left
-    if tx.connection.dialect.name != "postgresql":
-        return batches
-    keys = [(batch.begun, batch.plan) for batch in batches]
-    return [OpenBatch(*row) for part in portions(keys) for row in tx.connection.execute(_LOCKING, {"keys": part})]
 
 
 def _may_begin(tx: WriteTransaction, plans: Mapping[str, int], marks: Sequence[int]) -> Sequence[int]:

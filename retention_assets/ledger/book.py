@@ -215,9 +215,7 @@ class Realms(LedgerPart):
             raise Refused(f"{name} becomes PURGED once a scan finds nothing in it. To start that, set it to PURGING.")
         return self.database.write(lambda tx: _change(tx, name, status, actor, reason, grace))
 
-    def purged(self, name: str, found: int, actor: str) -> Realm:
-        if found:
-            return self.of(name)
+    def purged(self, name: str, actor: str) -> Realm:
         return self.database.write(lambda tx: _change(tx, name, "PURGED", actor, "A scan found nothing in it.", None))
 
 

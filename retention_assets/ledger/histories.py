@@ -227,17 +227,14 @@ def _state(mark: MarkHistory, as_of: datetime) -> str:
         return f"spared by the sweep at {since}: {mark.why}"
     if mark.status == "SWEEPING":
         return f"being swept since {since}: its bytes may be gone; {policy} marked it"
-    return f"{_deleted(mark)} at {since}; {policy} marked it"
+    outcome, freed = _last_outcome(mark), mark.events[-1].bytes if mark.events else None
+    gone = "deleted" if freed is None else f"deleted ({freed:,} bytes)"
+    if outcome == "ALREADY_GONE":
+        gone = "was already gone"
+    elif outcome == "HIDDEN":
+        gone = "hidden: its place keeps versions of it, so no space was freed,"
+    return f"{gone} at {since}; {policy} marked it"
 
 
 def _last_outcome(mark: MarkHistory) -> str | None:
     return mark.events[-1].outcome if mark.events else None
-
-
-def _deleted(mark: MarkHistory) -> str:
-    if _last_outcome(mark) == "ALREADY_GONE":
-        return "was already gone"
-    if _last_outcome(mark) == "HIDDEN":
-        return "hidden: its place keeps versions of it, so no space was freed,"
-    freed = mark.events[-1].bytes if mark.events else None
-    return "deleted" if freed is None else f"deleted ({freed:,} bytes)"

@@ -154,7 +154,10 @@ class OwnCandidates:
                 yield self._staged(part.slice(at, _PORTION))
 
     def _staged(self, part: pa.Table) -> pa.Table:
-        table = _checked(part)
+        if missing := set(CANDIDATES.names) - set(part.column_names):
+            raise ValueError(f"candidates lack the columns {', '.join(sorted(missing))}")
+        # The cast refuses null where the schema does.
+        table = part.select(CANDIDATES.names).cast(CANDIDATES)
         combinations, group = groups_of(table, MarkGroup._fields)
         groups = [
             MarkGroup(str(policy), int(str(version)), str(why), str(grace)) for policy, version, why, grace in combinations
@@ -223,13 +226,6 @@ def merge_groups(groups: dict[int, MarkGroup], more: Iterable[tuple[int, MarkGro
     for number, group in more:
         if groups.setdefault(number, group) != group:
             raise ValueError(f"{groups[number]} and {group} have one number")
-
-
-def _checked(candidates: pa.Table) -> pa.Table:
-    if missing := set(CANDIDATES.names) - set(candidates.column_names):
-        raise ValueError(f"candidates lack the columns {', '.join(sorted(missing))}")
-    # The cast refuses null where the schema does.
-    return candidates.select(CANDIDATES.names).cast(CANDIDATES)
 
 
 @dataclass(frozen=True)
@@ -393,7 +389,11 @@ class _Marking:
     def _insert(self, tx: WriteTransaction, act: int, first: int, marked_at: datetime) -> int:
         teach_seals(tx.connection)
         staged = self._staged
-        groups = values(*_GROUPS, name="mark_groups").data(list(self._groups(marked_at))).cte()
+        common: list[tuple[object, ...]] = []
+        for number, group in self.candidates.groups.items():
+            due_at = parse_duration(group.grace).after(marked_at)
+            common.append((number, *group, due_at, common_hash((*group, marked_at, due_at))))
+        groups = values(*_GROUPS, name="mark_groups").data(common).cte()
         # An outer join, so that SQLite scans the rows once and not once per group.
         rows = staged.outerjoin(groups, staged.c.common == groups.c.number)
         first_of_load: ColumnElement[int] = literal(first, BigInteger)
@@ -421,11 +421,6 @@ class _Marking:
         yield ~_has_mark(staged, OPEN)
         for is_same in _is_same_life(connection, staged):
             yield ~_has_mark(staged, SWEPT, is_same, self.hidden_again)
-
-    def _groups(self, marked_at: datetime) -> Iterator[tuple[object, ...]]:
-        for number, group in self.candidates.groups.items():
-            due_at = parse_duration(group.grace).after(marked_at)
-            yield number, *group, due_at, common_hash((*group, marked_at, due_at))
 
     def _act(self, tx: WriteTransaction, act: int, new: int, ids: tuple[int, int], marked_at: datetime) -> Act:
         first, last = ids

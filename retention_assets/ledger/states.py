@@ -211,15 +211,12 @@ class Totals:
 
 
 class States(LedgerPart):
-    def totals(self, without: Collection[str] = ()) -> Totals:
-        left_out = frozenset(without)
+    def totals(self) -> Totals:
         transactions, size = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
         refused, judged = dict[str, str](), list[datetime]()
         query = select(EVALUATIONS.c.dataset, EVALUATIONS.c.looked_at, EVALUATIONS.c.counts, EVALUATIONS.c.fault)
         with self.database.reading() as connection:
             for row in connection.execute(query.order_by(EVALUATIONS.c.dataset)):
-                if row.dataset in left_out:
-                    continue
                 judged.append(row.looked_at)
                 if row.fault is not None:
                     refused[row.dataset] = row.fault

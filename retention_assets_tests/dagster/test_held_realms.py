@@ -108,7 +108,7 @@ def violations(blobs: Blobs) -> dict[str, str]:
 def test_what_appears_in_a_purged_realm_of_any_kind_of_store_fails_a_check_until_it_begins_anew(blobs: Blobs) -> None:
     with open_simulated(blobs.settings.ledger) as ledger:
         for realm in REALMS:
-            ledger.realms.purged(realm, 0, "run 1")
+            ledger.realms.purged(realm, "run 1")
     assert violations(blobs) == {
         "blobs/path": "4 transactions of realm path, which is PURGED",
         "lake/d": "4 transactions of realm files, which is PURGED",

@@ -44,7 +44,7 @@ def test_only_a_realm_that_is_being_purged_goes_whole_and_with_its_own_grace(
         ledger.realms.change("beside", "PURGING", "ann", "a test", Duration(days=5))
         for status in statuses:
             if status == "PURGED":
-                ledger.realms.purged("acme", 0, "ann")
+                ledger.realms.purged("acme", "ann")
             else:
                 ledger.realms.change("acme", status, "ann", "a test", Duration(days=3))
         rules = load(ledger, lake.settings).rules(["lake/d"], AS_OF)

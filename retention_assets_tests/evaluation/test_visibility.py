@@ -178,12 +178,5 @@ def test_a_reason_names_the_entry(lake: Lake, ledger: Ledger) -> None:
     says(lake, LAKE_30D)
     evaluates(lake, ledger, 0)
     evaluates(lake, ledger, 7)
-    assert any("retention of 30 days as of 2026-04-07T12:00:00Z (visibility:lake/*)" in line for line in ledger_lines(ledger))
+    assert any("retention of 30 days as of 2026-04-07T12:00:00Z (visibility:lake/*)" in line for line in ledger.audit_lines())
     assert parse_duration("30d").before(AS_OF + 7 * DAY) == ledger.visibility.of("lake/d")
-
-
-def ledger_lines(ledger: Ledger) -> list[str]:
-    from retention_assets.ledger.audit.chain import as_line, rows
-
-    with ledger.database.reading() as connection:
-        return [as_line(row) for row in rows(connection)]

@@ -126,7 +126,7 @@ def test_what_is_above_a_realm_counts_for_it(ledger: Ledger) -> None:
     assert above == {"acme": None, "acme-eu": None, "acme/sales": acme, "acme/sales/eu": acme}
     # Its own status is kept for when the one above it is ACTIVE again.
     ledger.realms.change("acme/sales", "ACTIVE", "ann", "they stay")
-    ledger.realms.purged("acme", 0, "scan")
+    ledger.realms.purged("acme", "scan")
     with pytest.raises(Refused, match=r"acme is PURGED, and acme/new with it\. To use it again, set acme to ACTIVE first\."):
         ledger.realms.change("acme/new", "INACTIVE", "ann", "why")
     ledger.realms.change("acme", "ACTIVE", "ann", "came back")
@@ -137,7 +137,7 @@ def test_what_is_above_a_realm_counts_for_it(ledger: Ledger) -> None:
 def test_what_appears_in_a_purged_realm_is_held_unless_one_above_it_is_purged(ledger: Ledger) -> None:
     for name in ("acme/sales", "beta"):
         ledger.realms.change(name, "PURGING", "ann", "contract over")
-        ledger.realms.purged(name, 0, "scan")
+        ledger.realms.purged(name, "scan")
     held = ["realm acme/sales is PURGED", "realm beta is PURGED"]
     assert [hold.name for hold in ledger.holds.in_force(T0)] == held
     ledger.realms.change("acme", "PURGING", "ann", "contract over")
@@ -151,11 +151,10 @@ def test_what_is_said_of_a_realm_is_said_of_no_other(ledger: Ledger) -> None:
     for name, grace in days.items():
         ledger.realms.change(name, "PURGING", "ann", "contract over", grace)
     ledger.realms.change("aaa", "INACTIVE", "ann", "left us")
-    assert ledger.realms.purged("acme", 2, "scan") == Realm("acme", "PURGING", days["acme"])
     assert ledger.realms.change("beta", "INACTIVE", "ann", "not yet") == Realm("beta", "INACTIVE", days["beta"])
-    assert ledger.realms.purged("acme", 0, "scan") == Realm("acme", "PURGED", days["acme"])
+    assert ledger.realms.purged("acme", "scan") == Realm("acme", "PURGED", days["acme"])
     with pytest.raises(Refused, match="beta is INACTIVE and can't become PURGED"):
-        ledger.realms.purged("beta", 0, "scan")
+        ledger.realms.purged("beta", "scan")
     assert ledger.realms.change("beta", "PURGING", "ann", "now", Duration()) == Realm("beta", "PURGING", Duration())
     assert {one.name: one.status for one in ledger.realms.all().values()} == {
         "aaa": "INACTIVE",
@@ -181,11 +180,11 @@ def test_a_realm_goes_where_it_may_and_nowhere_else(ledger: Ledger, before: str)
         if before != "ACTIVE":
             ledger.realms.change(name, "PURGING" if before == "PURGED" else before, "ann", "why")
         if before == "PURGED":
-            ledger.realms.purged(name, 0, "scan")
+            ledger.realms.purged(name, "scan")
 
         def moves(name: str = name, after: str = after) -> Realm:
             if after == "PURGED":
-                return ledger.realms.purged(name, 0, "scan")
+                return ledger.realms.purged(name, "scan")
             return ledger.realms.change(name, after, "ann", "why")
 
         if after in MOVES[before]:
@@ -208,7 +207,7 @@ def test_what_cannot_be_said_of_a_realm(ledger: Ledger) -> None:
     with pytest.raises(Refused, match="once a scan finds nothing"):
         ledger.realms.change("acme", "PURGED", "ann", "why")
     with pytest.raises(Refused, match="is ACTIVE and can't become PURGED"):
-        ledger.realms.purged("acme", 0, "scan")
+        ledger.realms.purged("acme", "scan")
     assert ledger.realms.all() == {}
 
 

@@ -63,7 +63,6 @@ def test_a_dataset_says_what_waits_and_why_it_is_refused(ledger: Ledger) -> None
     assert (sick.fault, sick.counts, unknown.judged_at, unknown.waiting) == ("a cycle (transaction X)", [], None, Waiting())
     assert ledger.states.faults({"lake/sick", "lake/d"}) == {"lake/sick": "a cycle (transaction X)"}
     assert ledger.states.totals().refused == {"lake/sick": "a cycle (transaction X)"}
-    assert ledger.states.totals(["lake/sick"]).refused == {}
 
 
 def test_a_day_without_anything_due_has_a_look_and_a_day_without_a_look_has_none(ledger: Ledger) -> None:

@@ -80,7 +80,7 @@ def test_realms_are_listed_and_shown(ledger: Ledger, found: Json, run: Run) -> N
 
 def test_what_a_realm_cannot_become_is_refused(ledger: Ledger, run: Run) -> None:
     run(*PURGE, "--yes")
-    ledger.realms.purged("acme", 0, "scan")
+    ledger.realms.purged("acme", "scan")
     code, _, err = run("realm", "acme", "--status", "INACTIVE", "--reason", "r")
     assert code == 1
     assert "acme is PURGED and can't become INACTIVE, only ACTIVE." in err

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from retention_assets.ledger import Ledger, OpenedReport, Settlement
-from retention_assets.ledger.reports import COUNTERS
+from retention_assets.ledger import COUNTERS, Ledger, OpenedReport, Settlement
 from retention_assets.outcomes import Outcome
 from retention_assets_tests.histories import history, to_lines
 from retention_assets_tests.ledger.states import LATER, T0, candidates, planned

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from retention_assets.ledger.reports import COUNTERS
+from retention_assets.ledger import COUNTERS
 from retention_assets.render.html import MOST_SHOWN, page_of
 from retention_assets.report import CLASSES, DayReport, ReportLine
 

@@ -16,7 +16,7 @@ from retention_assets.evaluation.explain import BranchView, ExplainedLine, Expla
 from retention_assets.evaluation.preview import Change, Preview, preview
 from retention_assets.evaluation.rules_in_force import rules_for
 from retention_assets.exchange import read_log
-from retention_assets.ledger.reports import COUNTERS
+from retention_assets.ledger import COUNTERS
 from retention_assets.policy import load_policies
 from retention_assets.render.tables import compare_tables, explanation, hold_table, preview_tables, report_tables
 from retention_assets.render.terminal import ResultConsole, console, status_text, table

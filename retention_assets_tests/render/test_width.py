@@ -13,9 +13,8 @@ import pytest
 from rich.cells import cell_len
 
 from retention_assets.evaluation.preview import Change
-from retention_assets.ledger import Realm
+from retention_assets.ledger import COUNTERS, Realm
 from retention_assets.ledger.book import Orphaned
-from retention_assets.ledger.reports import COUNTERS
 from retention_assets.policy import Duration
 from retention_assets.render import tables
 from retention_assets.render.tables import explanation

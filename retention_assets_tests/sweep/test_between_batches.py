@@ -218,7 +218,7 @@ def test_only_a_realm_that_is_still_being_purged_is_swept_any_further(
     def happens() -> None:
         with lake.opened() as ledger:
             if status == "PURGED":
-                ledger.realms.purged("acme", 0, "ann")
+                ledger.realms.purged("acme", "ann")
             else:
                 ledger.realms.change("acme", status, "ann", "they say so")
             assert ledger.realms.of("acme").status == status

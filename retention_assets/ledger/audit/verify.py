@@ -254,15 +254,6 @@ def _foreign(kind: str, name: str, table: str) -> str:
     return f"The {kind} {name} {where} is not part of the ledger. Find out who made it and drop it."
 
 
-def other_tables(connection: Connection) -> list[str]:
-    if connection.dialect.name == "sqlite":
-        return []
-    return [
-        f"The table {name} in the ledger's schema does not belong to the ledger."
-        for name in connection.execute(_OTHERS).scalars()
-    ]
-
-
 class BulkAct(NamedTuple):
     """A bulk act as the chain has it: `first` and `last` are mark ids, `plans` the plans that it made."""
 
@@ -459,7 +450,8 @@ def verify(connection: Connection, known: ChainHead | None = None, since: ChainH
     )
     for part in parts:
         faults += islice(_readable(connection, part), max(0, _MOST - len(faults)))
-    remarks = tuple(other_tables(connection))
+    others = () if connection.dialect.name == "sqlite" else connection.execute(_OTHERS).scalars()
+    remarks = tuple(f"The table {name} in the ledger's schema does not belong to the ledger." for name in others)
     return AuditResult(walk.count, sum(members.counted.values()), walk.last, tuple(dict.fromkeys(faults)), remarks)
 
 

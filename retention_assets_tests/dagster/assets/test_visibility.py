@@ -1,5 +1,6 @@
 """Evaluations and sweeps raise visibility marks: by the policy files, once an entry is a week old; and before anything goes."""
 
+import json
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -101,10 +102,8 @@ def test_a_sweep_raises_the_mark_before_it_deletes_and_once(lake: Lake) -> None:
     # act for each dataset.
     both = {"lake/d": 1, "lake/e": 1}
     assert store.seen == [{"lake/d": 1, "deleted": 4}, *({**both, "deleted": there} for there in (2, 4, 3))]
-    with lake.opened() as ledger, ledger.database.reading() as connection:
-        from retention_assets.ledger.audit.chain import rows
-
-        acts = [row["dataset"] for row in rows(connection) if row["deed"] == "ADVANCE"]
+    with lake.opened() as ledger:
+        acts = [row["dataset"] for row in map(json.loads, ledger.audit_lines()) if row["deed"] == "ADVANCE"]
     assert acts == ["lake/d", "lake/e"]
     assert lake.verified() == ()
 
