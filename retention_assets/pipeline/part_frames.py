@@ -88,14 +88,11 @@ def write_already_marked(
 
 def known_rows(ledger: "Ledger", datasets: Iterable[str], hidden_again: Collection[str] = ()) -> Iterator[pa.RecordBatch]:
     """Read what is already marked or swept, with the columns of `KNOWN_ROWS`."""
-    return (_known(batch) for batch in ledger.marks.read(datasets, _STATUSES, hidden_again=hidden_again))
-
-
-def _known(marks: pa.RecordBatch) -> pa.RecordBatch:
-    # only swept marks need times: their id may belong to another transaction now
-    swept = pc.equal(marks["status"], "SWEPT")
-    times = (pc.if_else(swept, marks[name], pa.scalar(None, INSTANT)) for name in TIMES)
-    return pa.record_batch([marks["dataset"], marks["transaction"], *times, swept], schema=KNOWN_ROWS)
+    for marks in ledger.marks.read(datasets, _STATUSES, hidden_again=hidden_again):
+        # only swept marks need times: their id may belong to another transaction now
+        swept = pc.equal(marks["status"], "SWEPT")
+        times = (pc.if_else(swept, marks[name], pa.scalar(None, INSTANT)) for name in TIMES)
+        yield pa.record_batch([marks["dataset"], marks["transaction"], *times, swept], schema=KNOWN_ROWS)
 
 
 @dataclass(frozen=True)
@@ -173,9 +170,7 @@ class Verdicts:
         closed = transactions["closed_at"]
         # a time in the future says nothing about the present
         past = pc.if_else(pc.less_equal(closed, pa.scalar(self.as_of, closed.type)), closed, pa.scalar(None, closed.type))
-        columns = {"bytes": transactions["bytes"].cast(SUMMED), "closed_at": past}
-        for name, column in columns.items():
-            plain = plain.append_column(name, column)
+        plain = plain.append_column("bytes", transactions["bytes"].cast(SUMMED)).append_column("closed_at", past)
         return {
             VERDICTS: verdicts,
             SUMS: plain.group_by(["verdict", "policy"]).aggregate([([], "count_all"), ("bytes", "sum"), ("closed_at", "max")]),
@@ -202,16 +197,14 @@ class NeededMarks:
     columns: pa.Schema
 
     def __call__(self, transactions: pa.Table, datasets: pa.Table) -> dict[str, pa.Table]:
-        names = set(datasets["dataset"].to_pylist())
-        marks = pa.concat_tables([self.columns.empty_table(), *self._marks(names)])
+        names, tables = set(datasets["dataset"].to_pylist()), [self.columns.empty_table()]
+        for source in self.verdicts:
+            if chosen := sorted(names & (source.datasets or frozenset())):
+                rows = parquet(inside(source.folder, MARKS), self.columns)
+                tables.append(rows.to_table(filter=pc.field("dataset").isin(chosen)).cast(self.columns))
+        marks = pa.concat_tables(tables)
 
         def remaining() -> pa.Table:
             return rows_in_views(without_ended(transactions, datasets, self.as_of))
 
         return {NEEDED: needed_marks(marks, self.allowed, self.dropping, lambda: rows_in_views(transactions), remaining)}
-
-    def _marks(self, names: set[str]) -> Iterator[pa.Table]:
-        for source in self.verdicts:
-            if chosen := sorted(names & (source.datasets or frozenset())):
-                marks = parquet(inside(source.folder, MARKS), self.columns)
-                yield marks.to_table(filter=pc.field("dataset").isin(chosen)).cast(self.columns)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from retention_assets.frames.log import DATASETS, LOG, Log
@@ -28,19 +29,14 @@ def read_stores(spark: "SparkSession", chosen: Sequence[ChosenDatasets], folder:
 
 def load_in_tasks(spark: "SparkSession", stores: Sequence[Store]) -> None:
     """Make the first Python workers import what reading these stores and judging needs, before anything is read."""
-    SparkTasks(spark).collect(_Loading(tuple(stores)), 1)
+    SparkTasks(spark).collect(partial(_load, tuple(stores)), 1)
 
 
-@dataclass(frozen=True)
-class _Loading:
-    """Unpickling it imports the kinds of these stores."""
+def _load(_: Sequence[Store], __: int) -> tuple[()]:
+    # unpickling the stores has imported their kinds
+    from retention_assets.pipeline import part_frames  # noqa: F401 - that it is loaded is all
 
-    stores: tuple[Store, ...]
-
-    def __call__(self, _: int) -> tuple[()]:
-        from retention_assets.pipeline import part_frames  # noqa: F401 - that it is loaded is all
-
-        return ()
+    return ()
 
 
 @dataclass(frozen=True)

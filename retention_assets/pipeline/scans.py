@@ -6,7 +6,7 @@ counts as one that is away, and the others go on. Tasks write the logs.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
@@ -44,13 +44,11 @@ from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.protocol import Store, ask_store, error_text
 from retention_assets.sweep.permit import hold_leases
 
-# rows of a log per task; a dataset is never split, so a giant one is a task of its own
-_LOG_ROWS = 500_000
-
-
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+# rows of a log per task; a dataset is never split, so a giant one is a task of its own
+_LOG_ROWS = 500_000
 # key in the totals of a failed scan: its number of references, by which the next scan is sized
 _REFUSED_REFERENCES = "too_many_references"
 
@@ -180,7 +178,11 @@ class RunScans:
             if faults := find_source_faults(settings.brakes, scanned, last):
                 raise ScanFailed(store.name, "; ".join(faults))
         except Exception as fault:  # noqa: BLE001 - sources may raise anything; the other stores are still read
-            end = _failed(fault, scanned)
+            end = ScanEnd(ScanStatus.FAILED, why_failed(fault))
+            if scanned:
+                end = replace(end, totals=scan_totals(scanned), result=scanned.as_json())
+            elif isinstance(fault, ScanFailed) and fault.references:
+                end = replace(end, totals={_REFUSED_REFERENCES: fault.references})
             ledger.scans.end(lease, scan, end)
             self.away.append(ChosenDatasets(store, (), f"scan {scan.id} failed: {end.reason}"))
             return
@@ -221,7 +223,9 @@ class RunScans:
             if not scan.datasets:
                 continue
             if scan.fault:
-                parts += write_read_log(_refused(scan.datasets, scan.fault), folder, share + parts)
+                row = {"transactions": 0, "attributes": None, "fault": scan.fault, "fault_transaction": None}
+                refused = pa.Table.from_pylist([{"dataset": name, **row} for name in scan.datasets], DATASETS)
+                parts += write_read_log(Log(LOG.empty_table(), refused), folder, share + parts)
             else:
                 source = self.warehouse.scan_folder(scan.store.name, scan.record.id)
                 parts += self.scanner.write_log(source, scan.result, scan.settings, folder, scan.datasets, share + parts)
@@ -244,14 +248,6 @@ class RunScans:
                 # must not hide what the run itself raised
                 with suppress(Exception):
                     self.ledger.scans.end(scan.lease, scan.record, end)
-
-
-def _failed(fault: Exception, result: ScanResult | None) -> ScanEnd:
-    reason = why_failed(fault)
-    if result:
-        return ScanEnd(ScanStatus.FAILED, reason, scan_totals(result), result.as_json())
-    references = fault.references if isinstance(fault, ScanFailed) else None
-    return ScanEnd(ScanStatus.FAILED, reason, {_REFUSED_REFERENCES: references} if references else None)
 
 
 def why_failed(fault: Exception) -> str:
@@ -293,11 +289,6 @@ def _tokens(store: Store, names: Sequence[str]) -> dict[str, str]:
 
 def _result_of(ledger: Ledger, scan: ScanRecord) -> ScanResult:
     return ScanResult.from_json(ledger.scans.results([scan.id])[scan.id])
-
-
-def _refused(names: Sequence[str], fault: str) -> Log:
-    row = {"transactions": 0, "attributes": None, "fault": fault, "fault_transaction": None}
-    return Log(LOG.empty_table(), pa.Table.from_pylist([{"dataset": name, **row} for name in names], DATASETS))
 
 
 def scan_totals(result: ScanResult) -> dict[str, int | float]:

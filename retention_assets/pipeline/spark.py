@@ -177,23 +177,20 @@ def session_of(conf: Mapping[str, str]) -> "SparkSession":
     return _session(conf)
 
 
-def _session(conf: Mapping[str, str]) -> "SparkSession":
-    from pyspark import SparkContext
+def _session(conf: Mapping[str, str], early: "Future[Any] | None" = None) -> "SparkSession":
+    from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
-    if "spark.remote" not in conf and SparkContext._active_spark_context is None:
+    if early is not None or ("spark.remote" not in conf and SparkContext._active_spark_context is None):
+        gateway = early.result() if early is not None else None
         # Java outlives a stopped session
-        _start(conf, None if SparkContext._gateway else _gateway(conf))
+        if gateway is None and not SparkContext._gateway:
+            gateway = _gateway(conf)
+        SparkContext(conf=SparkConf().setAll(list(conf.items())), gateway=gateway)
     builder = SparkSession.builder
     for key, value in conf.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
-
-
-def _start(conf: Mapping[str, str], gateway: Any) -> None:
-    from pyspark import SparkConf, SparkContext
-
-    SparkContext(conf=SparkConf().setAll(list(conf.items())), gateway=gateway)
 
 
 def start_early(master: str, conf: Mapping[str, str], warehouse: str = "") -> None:
@@ -213,7 +210,7 @@ def start_early(master: str, conf: Mapping[str, str], warehouse: str = "") -> No
     import pandas  # type: ignore[import-untyped]  # noqa: F401 - it has no types
     import pyspark.sql  # noqa: F401
 
-    _early = _EarlySession(wanted, pool, pool.submit(_session_on, gateway, wanted))
+    _early = _EarlySession(wanted, pool, pool.submit(_session, wanted, gateway))
 
 
 def do_early(first: "Callable[[SparkSession], object]") -> None:
@@ -221,11 +218,6 @@ def do_early(first: "Callable[[SparkSession], object]") -> None:
     if _early is not None:
         session = _early.session
         _early.pool.submit(lambda: first(session.result()))
-
-
-def _session_on(gateway: "Future[Any]", conf: Mapping[str, str]) -> "SparkSession":
-    _start(conf, gateway.result())
-    return _session(conf)
 
 
 def _take(conf: Mapping[str, str]) -> None:

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     import pyarrow.dataset as ds
     from pyspark.sql import SparkSession
 
-
 # Starting a task costs more than judging a small part, so a task takes several; a few tasks per slot keep the slots busy to the
 # end.
 TASKS_PER_SLOT = 3
@@ -290,14 +289,13 @@ def _parts_of(number: int, source: Source) -> Iterator[tuple[_Part, int]]:
     except FileNotFoundError:
         raise FolderGone(source.folder) from None
     for info in infos:
-        if info.base_name.endswith(".parquet") and _has_any(files, f"{root}/datasets/{info.base_name}", source.datasets):
-            yield (number, info.base_name), info.size
-
-
-def _has_any(files: pafs.FileSystem, path: str, datasets: frozenset[str] | None) -> bool:
-    if datasets is None:
-        return True
-    return not datasets.isdisjoint(pq.read_table(path, filesystem=files, columns=["dataset"])["dataset"].to_pylist())
+        if not info.base_name.endswith(".parquet"):
+            continue
+        if source.datasets is not None:
+            names = pq.read_table(f"{root}/datasets/{info.base_name}", filesystem=files, columns=["dataset"])["dataset"]
+            if source.datasets.isdisjoint(names.to_pylist()):
+                continue
+        yield (number, info.base_name), info.size
 
 
 @dataclass(frozen=True)

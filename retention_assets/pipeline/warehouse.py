@@ -102,7 +102,10 @@ class Warehouse:
             name = info.base_name
             files, place = place_of(inside(self.root, SCANS, store, name))
             is_over = name.isdecimal() and int(name) not in needed
-            if is_over or (_DRY_RUN.fullmatch(name) and _is_abandoned(info.mtime or _newest(files, place))):
+            if _DRY_RUN.fullmatch(name):
+                written = info.mtime or _newest(files, place)
+                is_over = written is not None and written < now() - _ABANDONED_AFTER
+            if is_over:
                 files.delete_dir(place)
                 removed += 1
         return removed
@@ -124,10 +127,6 @@ def remove_folder(folder: str) -> None:
 def _normalized(folder: str) -> str:
     # without query and repeated slashes, which don't make another folder
     return re.sub(r"(?<!:)/+", "/", without_query(folder)[0])
-
-
-def _is_abandoned(written: datetime | None) -> bool:
-    return written is not None and written < now() - _ABANDONED_AFTER
 
 
 def _newest(files: pafs.FileSystem, place: str) -> datetime | None:

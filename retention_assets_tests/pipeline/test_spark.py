@@ -223,14 +223,14 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> list[FakeSession]:
 
     sessions: list[FakeSession] = []
 
-    def begin(gateway: Future[str], conf: dict[str, str]) -> FakeSession:
-        sessions.append(FakeSession(f"{conf['spark.master']} on {gateway.result()}"))
+    def begin(conf: dict[str, str], early: Future[str]) -> FakeSession:
+        sessions.append(FakeSession(f"{conf['spark.master']} on {early.result()}"))
         return sessions[-1]
 
     monkeypatch.setattr(SparkContext, "_gateway", None)
     monkeypatch.setattr(spark, "_gateway", lambda _: "Java")
     monkeypatch.setattr(spark, "_refuse_unfit_java", lambda: None)
-    monkeypatch.setattr(spark, "_session_on", begin)
+    monkeypatch.setattr(spark, "_session", begin)
     return sessions
 
 
