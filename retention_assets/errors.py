@@ -42,7 +42,7 @@ class Problem:
 
 def irregular(file: str) -> Problem:
     """Problem of a file that is no regular file and may never end, or never begin."""
-    return Problem("is a pipe, a device or a socket", file=file, expected="a regular file", remedy="Take it away.")
+    return Problem("is a pipe, a device or a socket", file=file, expected="a regular file", remedy="Remove it.")
 
 
 class Refused(Exception):

@@ -157,7 +157,7 @@ def test_the_first_five_minutes_are_as_readme_tells_them(installed: Mapping[str,
 @pytest.mark.parametrize(
     ("place", "sentence"),
     [
-        ("s3://bucket/log", "s3fs is not installed, which speaks with S3: pip install 'retention-assets[s3]'."),
+        ("s3://bucket/log", "s3fs is not installed. S3 needs it: pip install 'retention-assets[s3]'."),
         ("gs://bucket/log", "The driver for this place is not installed: Please install gcsfs to access Google Storage."),
     ],
 )
@@ -175,7 +175,4 @@ def test_a_database_without_its_driver_says_what_to_install(backend: str, monkey
     monkeypatch.setitem(sys.modules, "pymysql", None)
     with pytest.raises(Refused) as refused:
         foreign_engine(f"{backend}://nobody@127.0.0.1:1/without_a_driver")
-    assert (
-        str(refused.value)
-        == "pymysql is not installed, which speaks with MariaDB and MySQL: pip install 'retention-assets[mysql]'."
-    )
+    assert str(refused.value) == "pymysql is not installed. MariaDB and MySQL need it: pip install 'retention-assets[mysql]'."

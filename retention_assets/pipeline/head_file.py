@@ -87,7 +87,7 @@ class HeadFile:
             text = self.read_text()
         except (OSError, pa.ArrowException) as fault:
             text = mask_text(str(fault))
-            raise _Unreadable(f"{self.key} can't be read: {text}. Mend the access to it; nothing is swept before.") from None
+            raise _Unreadable(f"{self.key} can't be read: {text}. Mend the access; nothing is swept until then.") from None
         return [] if text is None else [self._head_of(line) for line in text.splitlines() or [""]]
 
     def _head_of(self, line: str) -> LedgerHead:
@@ -99,7 +99,7 @@ class HeadFile:
             case {"ledger": str(ledger), "position": int(position), "hash": str(digest)} if len(digest) == _HASH_LENGTH:
                 return LedgerHead(ledger, position, digest)
         raise Refused(
-            f"{self.path} is damaged: it names no end of a record, so nobody knows whether this ledger is the newest. {REMEDY}"
+            f"{self.path} is damaged: it names no end of a record, so it is unknown whether this ledger is the newest. {REMEDY}"
         )
 
     def write(self, *heads: LedgerHead) -> bool:
@@ -118,7 +118,7 @@ class HeadFile:
             before = noted_places(connection).get(self.key)
         if fault:
             end = "" if fault.endswith((".", "…")) else "."
-            _LOG.warning("The end of the record was not noted in %s: %s%s What was recorded stands.", self.key, fault, end)
+            _LOG.warning("The end of the record was not noted in %s: %s%s The record itself is complete.", self.key, fault, end)
         elif not is_noted:
             return
         after = NotedPlace(self.key, self.store, is_noted or (before is not None and before.noted), fault)
@@ -171,8 +171,8 @@ class HeadFile:
         if remembered is None or not remembered.noted:
             return None
         return (
-            f"{self.key} is missing, and this ledger noted the end of its record there: nobody can tell whether an older ledger"
-            f" was put back since. {REMEDY}"
+            f"{self.key} is missing, but this ledger noted the end of its record there: it is unknown whether an older "
+            f"ledger was restored since. {REMEDY}"
         )
 
     def check(self, database: LedgerDatabase) -> None:
@@ -283,12 +283,12 @@ def place_faults(ledger: Ledger, stores: Iterable[Store], actor: str | None = No
 def other_place(ledger: Ledger, store: Store, noted: StorePlace | None) -> str | None:
     """Say why a store is not the one that the ledger knows; None if it is."""
     remedy = (
-        f"Nothing of {store.name} is marked or swept. Mend the settings, or, if this is meant, say `retention audit accept"
-        f" --store {store.name} --reason …`; what was marked before is spared then."
+        f"Nothing of {store.name} is marked or swept. Mend the settings. If this is intended, run `retention audit accept "
+        f"--store {store.name} --reason …`, which spares earlier marks."
     )
     place = place_of_store(store)
     if noted is not None and place is not None and not is_same_place(noted.place, place):
-        return f"the data of {store.name} is at {place}, and this ledger knows it at {noted.place}. {remedy}"
+        return f"the data of {store.name} is at {place}, but this ledger knows it at {noted.place}. {remedy}"
     file = head_file_of(store)
     owner = file.other_owner(ledger.database) if file else None
     return f"{owner} {remedy}" if owner else None

@@ -27,8 +27,8 @@ _PAGE = "See docs/cluster.md."
 _KNOWN = (
     (
         re.compile(r"No module named '?([\w.]+)"),
-        "the Python of the executors has no {0}: give them one with this package by spark.pyspark.python, or send it along"
-        " by spark.archives",
+        "the Python of the executors has no {0}: give them one with this package by spark.pyspark.python, or send one by "
+        "spark.archives",
     ),
     (
         re.compile(r'Cannot run program "([^"]+)"'),
@@ -36,8 +36,8 @@ _KNOWN = (
     ),
     (
         re.compile(r"PYTHON_VERSION_MISMATCH.*?(\d+\.\d+)", re.DOTALL),
-        "the Python of the executors is {0}, and not that of this program: name one of the same release by"
-        " spark.pyspark.python in spark.conf",
+        "the Python of the executors is {0}, not that of this program: name one of the same release by "
+        "spark.pyspark.python in spark.conf",
     ),
 )
 
@@ -60,7 +60,7 @@ class PreflightTask:
 
     def _faults(self, number: int) -> Iterator[tuple[str | None, str]]:
         if self.version != _version():
-            yield None, f"has retention_assets {_version()}, and this run {self.version}: give both the same release"
+            yield None, f"has retention_assets {_version()}, but this run has {self.version}: give both the same release"
         try:
             files, root = place_of(self.folder)
             files.create_dir(root, recursive=True)
@@ -71,12 +71,12 @@ class PreflightTask:
         try:
             with Environment(self.settings).ledger_if_any() as ledger:
                 if ledger is None or ledger.id != self.ledger:
-                    yield None, "finds another ledger: give it an address that means the same database everywhere"
+                    yield None, "finds another ledger: give the ledger an address that leads to the same database everywhere"
         except (Refused, BadInput) as fault:
             yield None, f"can't open the ledger: {error_text(fault)}"
         for name, store in Environment(self.settings).stores().items():
             if (why := _fault_of(store)) is not None:
-                yield name, f"can't read a store that this program can: {why}"
+                yield name, f"can't read a store that this program can read: {why}"
 
 
 def _version() -> str:
@@ -101,8 +101,8 @@ def check_cluster(spark: "SparkSession", task: PreflightTask) -> None:
     files, root = place_of(task.folder)
     if (signs := len(files.get_file_info(FileSelector(root, allow_not_found=True)))) != number:
         raise Refused(
-            f"Of {number} signs that executors left in the warehouse {signs} are there: its folder is not the same on every"
-            f" machine. Give the warehouse a place that all of them reach. {_PAGE}"
+            f"Executors left {number} signs in the warehouse, but only {signs} are there: its folder is not the same on "
+            f"every machine. Give the warehouse a place that all machines reach. {_PAGE}"
         )
 
 
@@ -119,4 +119,4 @@ def _explained(text: str) -> str:
         if match := pattern.search(text):
             return sentence.format(match[1])
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return next((line for line in reversed(lines) if not line.startswith("at ")), "it did not say why")
+    return next((line for line in reversed(lines) if not line.startswith("at ")), "no reason given")

@@ -151,8 +151,8 @@ class FolderGone(Refused, FileNotFoundError):
 
     def __init__(self, folder: str) -> None:
         super().__init__(
-            f"The folder {without_query(folder)[0]} of the warehouse is gone. If a run has just replaced it, try again."
-            " Otherwise somebody removed it: put it back, or have its datasets read and judged anew by `retention run`."
+            f"The folder {without_query(folder)[0]} of the warehouse is gone. If a run has just replaced it, try again. "
+            "Otherwise it was deleted: restore it, or judge its datasets again with `retention run`."
         )
 
 

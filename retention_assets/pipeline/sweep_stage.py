@@ -66,8 +66,8 @@ def _ledger_of_run(settings: Settings, known: str) -> Iterator[Ledger]:
     with Environment(settings).ledger() as ledger:
         if ledger.id != known:
             raise Refused(
-                f"A task finds another ledger at {settings.ledger} than its run has: {ledger.id} and not {known}. Give the"
-                " ledger an address that leads to the same database from every machine."
+                f"A task finds another ledger at {settings.ledger} than its run: {ledger.id}, not {known}. Give the ledger "
+                "an address that leads to the same database on every machine."
             )
         yield ledger
 
@@ -163,7 +163,7 @@ def _confirmed_of(file: str, datasets: Sequence[str]) -> pa.Table:
         files, place = place_of(file)
         return pq.read_table(place, filesystem=files, filters=pc.field("dataset").isin(list(datasets)))
     except (OSError, pa.ArrowException) as fault:
-        raise Refused(f"Nothing is swept: what was confirmed for this run can't be read any more ({fault}).") from None
+        raise Refused(f"Nothing is swept: the confirmed plan of this run can't be read any more ({fault}).") from None
 
 
 @dataclass(frozen=True)
@@ -311,7 +311,7 @@ class SweepWatch:
             self.fault = self.fault or fault
             self.ledger.sweep_runs.stop(self.run, "The policy files can't be read any more.")
         if self.stop.is_set():
-            self.ledger.sweep_runs.stop(self.run, "Whoever started it was asked to end.")
+            self.ledger.sweep_runs.stop(self.run, "Its program was asked to end.")
         self.ledger.sweep_runs.beat(self.run)
         if self.ledger.sweep_runs.stop_requested(self.run) is not None:
             self.stop.set()
@@ -361,7 +361,7 @@ def _looks_in_tasks(
         try:
             remove_folder(root)
         except OSError as fault:
-            _LOG.warning("The folder of a look is left to a later run to remove: %s", fault)
+            _LOG.warning("The folder of a check can't be removed now, so a later run removes it: %s", fault)
 
 
 def _run(spark: "SparkSession", task: SweepTask, marks: Mapping[str, int], ledger: Ledger) -> Iterator[SweepResult]:

@@ -96,7 +96,7 @@ class Settings(SettingsPart):
     dagster: DagsterSettings = DagsterSettings()
     prices: Prices = Prices()
     timeout: Annotated[
-        Interval, Field(description="After how long without a row or a byte a call to a store, a catalog or a plugin ends.")
+        Interval, Field(description="A call to a store, a catalog or a plugin ends after this time without data.")
     ] = Duration(seconds=60)
     stores: Annotated[tuple[SerializeAsAny[StoreSettings], ...], BeforeValidator(listed), AfterValidator(_introduced)] = ()
 
@@ -114,7 +114,7 @@ class Settings(SettingsPart):
         for name in self.prices.stores:
             if name not in known:
                 expected = f"a store of this file: {', '.join(known) or 'there is none'}"
-                raise InvalidValue(f"has a price for the store {name}, which is not there", expected, key="prices")
+                raise InvalidValue(f"has a price for the store {name}, which does not exist", expected, key="prices")
         return self
 
     @model_validator(mode="after")
@@ -146,12 +146,12 @@ class Settings(SettingsPart):
         for store in self.stores if self.clock.simulated else ():
             outside = None if store.addresses is None else [one for one in store.addresses if not is_confined(one, folder)]
             if outside is None or outside:
-                where = "does not tell where its data is" if outside is None else f"is at {mask_secrets(outside[0])}"
+                where = "does not name the place of its data" if outside is None else f"is at {mask_secrets(outside[0])}"
                 raise InvalidValue(
                     f"holds the store {store.name}, which {where}: with clock.simulated no store may lie outside of the"
                     " settings' folder",
                     f"places below {folder}, or servers on this machine (localhost, 127.0.0.1)",
-                    "Copy the data to a folder of its own, with these settings in it; or take clock.simulated out.",
+                    "Copy the data to a separate folder, with these settings in it, or remove clock.simulated.",
                     key="stores",
                 )  # fmt: skip
         return self
@@ -162,9 +162,9 @@ class Settings(SettingsPart):
         loop, most = self.automation, self.clock.max_ahead
         if loop.evaluate and not is_always_longer(most, loop.everything, loop.evaluate):
             raise InvalidValue(
-                f"judges everything anew after {loop.everything.words()}, which with the {loop.evaluate.words()} between"
-                f" two looks is not shorter than clock.max_ahead, {most.words()}: where nothing changes for so long, the clock"
-                " guard would refuse each of those runs",
+                f"judges everything again after {loop.everything.words()}, which with the {loop.evaluate.words()} between "
+                f"two looks is not shorter than clock.max_ahead, {most.words()}: in a quiet environment the clock guard "
+                "would refuse each of those runs",
                 "automation.everything and automation.evaluate that together are shorter than clock.max_ahead",
                 "Make automation.everything shorter, or clock.max_ahead longer.", key="automation",
             )  # fmt: skip
@@ -176,10 +176,9 @@ class Settings(SettingsPart):
         reading = [store for store in self.stores if store.reads_policies]
         if reading and len([store for store in self.stores if store.kind == reading[0].kind]) > 1:
             raise InvalidValue(
-                f"has the policies of the store {reading[0].name} read beside another store of its kind, about which they are"
-                " not",
+                f"reads the policies of the store {reading[0].name}, which do not apply to the other store of its kind",
                 f"one store of kind {reading[0].kind} where datahub_policies is read",
-                "Give each DataHub settings and a ledger of its own.",
+                "Give each DataHub its own settings and its own ledger.",
                 key="stores",
             )
         return self
@@ -280,7 +279,7 @@ class _Reading:
             store = self._store(item, ("stores", index))
             name = item.get("name") if isinstance(item, dict) else None
             if isinstance(name, str) and name in taken:
-                self._fault(("stores", index, "name"), "is the name of another store as well", "a name of its own")
+                self._fault(("stores", index, "name"), "is also the name of another store", "a name of its own")
             elif store is not None:
                 stores.append(store)
             if isinstance(name, str):

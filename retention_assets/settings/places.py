@@ -105,7 +105,7 @@ def locate(text: str, folder: Path) -> str:
     if not text.strip() or not text.isprintable():
         raise InvalidValue("is not a path", "a path or a URI")
     if text.startswith("~"):
-        raise InvalidValue("begins with ~, which only a shell understands", "a path or a URI", "Write ${HOME} instead.")
+        raise InvalidValue("begins with ~, which only a shell expands", "a path or a URI", "Write ${HOME} instead.")
     if _FILE_OF_HOST.match(text):
         raise InvalidValue("names a host, or is a relative path", "file:///folder", "Three slashes begin an absolute path.")
     if has_scheme(text) and ".." in text.split("/"):

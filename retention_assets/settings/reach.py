@@ -48,13 +48,13 @@ class PlaceConflict:
         one, other = self.outer.store, self.inner.store
         keys = f"{self.inner.words} lies in {self.outer.words}"
         if one and other and one is not other and self.inner.key.endswith(f".{other.reach}"):
-            return f"gives the stores {one.name} and {other.name} data that lies in one folder: {keys}"
-        return f"has one place in another where it could be deleted: {keys}"
+            return f"gives the stores {one.name} and {other.name} data in one folder: {keys}"
+        return f"has one place inside another, where it could be deleted: {keys}"
 
     @property
     def remedy(self) -> str:
         if len(self.stores) == 2:
-            return "Put the data of one of them elsewhere, or keep both histories in one log."
+            return "Move the data of one of them, or keep both histories in one log."
         return f"Move {self.inner.key} out of it, or give {self.outer.key} a folder that holds nothing else."
 
 
@@ -96,7 +96,7 @@ def out_of_reach(
     where = f"while spark.master is {master}: tasks run on other machines"
     if ledger.startswith("sqlite"):
         yield InvalidValue(
-            f"is a file of this machine, {where}, and each would make an empty ledger of its own",
+            f"is a file of this machine, {where}, and each would make its own empty ledger",
             "postgresql://user:password@host/database",
             "Give the ledger a PostgreSQL server, or set spark.master to local[*].",
             key="ledger",
@@ -106,7 +106,7 @@ def out_of_reach(
     shared = "If the folder is the same on all machines (NFS), say spark.shared_disk: true."
     if _is_local(warehouse):
         yield InvalidValue(
-            f"is a folder of this machine, {where}, and write where nobody reads",
+            f"is a folder of this machine, {where}, and would write where nobody reads",
             "a place that all machines reach, such as s3://bucket/prefix",
             shared,
             key="warehouse",
@@ -114,7 +114,7 @@ def out_of_reach(
     for store, place in stores:
         if _is_local(place):
             yield InvalidValue(
-                f"holds the store {store} with {place}, of this machine, {where}, and would find nothing, or other data",
+                f"holds the store {store} with {place}, of this machine, {where}, and would find nothing or other data",
                 "places that all machines reach",
                 shared,
                 key="stores",

@@ -16,7 +16,7 @@ from retention_assets.stores.settings import Properties, SettingsPart
 _MASTER = re.compile(r"local(\[[^\]]+\])?|local-cluster\[[^\]]+\]|yarn|(spark|k8s|sc)://\S+", re.ASCII)
 
 
-def _fitting(pattern: re.Pattern[str], expected: str, what: str = "is not what Dagster takes here") -> AfterValidator:
+def _fitting(pattern: re.Pattern[str], expected: str, what: str = "is not valid in Dagster") -> AfterValidator:
     def fit(text: str) -> str:
         if not pattern.fullmatch(text):
             raise InvalidValue(what, expected)
@@ -34,18 +34,16 @@ class SparkSettings(SettingsPart):
     master: Annotated[str, _fitting(_MASTER, _EXPECTED_MASTER, "is not a Spark master")] = "local[*]"
     # Not in repr: a Spark configuration holds keys of object stores.
     conf: Properties = Field(default_factory=dict, repr=False)
-    shared_disk: Annotated[
-        bool, Field(description="With a cluster: folders of these settings are the same on every machine of it, as on NFS.")
-    ] = False
+    shared_disk: Annotated[bool, Field(description="With a cluster: every machine sees the same folders, as on NFS.")] = False
 
     @model_validator(mode="after")
     def _no_task_runs_twice(self) -> Self:
         # A second copy of a sweeping task finds its datasets leased by the first and only does harm.
         if self.conf.get("spark.speculation", "").strip().lower() == "true":
             raise InvalidValue(
-                "has spark.speculation: true: a task that deletes must not be started twice",
+                "has spark.speculation: true: a task that deletes must not start twice",
                 "spark.speculation: false, or nothing",
-                "Take the line out.",
+                "Remove the line.",
                 key="conf",
             )
         return self
@@ -57,7 +55,7 @@ class ClockSettings(SettingsPart):
     max_ahead: Length = Duration(days=14)
     max_skew: Length = Duration(seconds=300)
     simulated: Annotated[
-        bool, Field(description="For tests and demonstrations: the present is as_of. Stores must be in this folder.")
+        bool, Field(description="For tests and demonstrations: as_of is the present. Stores must be in this folder.")
     ] = False
 
 
@@ -71,9 +69,9 @@ class RealmSettings(SettingsPart):
     def _no_grace_is_meant(self) -> Self:
         if bool(self.min_grace) == (self.confirm is not None):
             raise InvalidValue(
-                "says that purging a realm may have no grace" if self.min_grace else "leaves no time to stop a purge",
+                "allows a purge without grace" if self.min_grace else "leaves no time to stop a purge",
                 "a min_grace longer than 0s alone, or min_grace: 0s with confirm: no-grace",
-                "Take `confirm` out, or add it, as you mean it.",
+                "Remove or add `confirm`.",
                 key="confirm" if self.min_grace else "min_grace",
             )
         return self
@@ -87,11 +85,12 @@ class BrakeSettings(SettingsPart):
     """How much of a store one day may take before a person has to agree."""
 
     usual: Annotated[
-        float, Field(ge=1, description="This many times the transactions or bytes of the store's largest day of the last 30.")
+        float,
+        Field(ge=1, description="Limit: this many times the transactions or bytes of the store's largest day of the last 30."),
     ] = 10
     share: Annotated[
         float | None,
-        Field(gt=0, le=1, description="This share of all transactions that the store has. No bound when left out."),
+        Field(gt=0, le=1, description="Limit: this share of all transactions of the store. By default no limit."),
     ] = None
 
 
@@ -115,20 +114,23 @@ class AutomationSettings(SettingsPart):
     verify: bool = False
     evaluate: Annotated[
         Interval | None,
-        Field(description="How often is looked for datasets that can be judged otherwise now. Not at all when left out."),
+        Field(description="How often to look for datasets whose verdicts may have changed. By default never."),
     ] = None
     everything: Annotated[
-        Interval, Field(description="With evaluate: how long at most until each dataset is judged once more, changed or not.")
+        Interval, Field(description="With evaluate: each dataset is judged again within this time, changed or not.")
     ] = Duration(days=7)
     granularity: Annotated[
-        Interval, Field(description="With evaluate: how late at most what time alone changes is judged again, all together.")
+        Interval, Field(description="With evaluate: verdicts that only time changes are renewed within this time.")
     ] = Duration(seconds=3600)
     datasets_per_run: Annotated[
-        int, Field(gt=0, description="With evaluate: how many datasets one run judges at most; the others follow in the next.")
+        int, Field(gt=0, description="With evaluate: one run judges at most this many datasets; the next run takes the others.")
     ] = 100_000
     assets_up_to: Annotated[
         int,
-        Field(ge=0, description="Up to so many datasets are run over as partitions, which the graph shows; more as a list."),
+        Field(
+            ge=0,
+            description="Runs over at most this many datasets use partitions, which the graph shows. Larger runs use a list.",
+        ),
     ] = 1_000
 
 
@@ -149,10 +151,10 @@ def _currency(text: str) -> str:
 class Price(SettingsPart):
     """Prices of one store, or of one class of storage."""
 
-    gib_month: Annotated[Amount, Field(description="What a GiB costs for a month.")]
-    thousand_deletes: Annotated[Amount, Field(description="What 1,000 requests that delete cost.")] = 0
+    gib_month: Annotated[Amount, Field(description="Price of a GiB for a month.")]
+    thousand_deletes: Annotated[Amount, Field(description="Price of 1,000 deleting requests.")] = 0
     minimum_days: Annotated[
-        int, Field(ge=0, description="So many days are billed at least: what is deleted earlier costs the rest of them.")
+        int, Field(ge=0, description="Days that are billed at least. Data that is deleted earlier costs the rest of them.")
     ] = 0
 
     def monthly(self, size: float) -> float:
@@ -169,10 +171,11 @@ class Prices(SettingsPart):
     """The price table. Of what has no price here nothing is said."""
 
     currency: Annotated[str, AfterValidator(_currency)] = "USD"
-    default: Annotated[Price | None, Field(description="Of every store that is not named.")] = None
-    stores: dict[str, Price] = Field(default_factory=dict, description="By the name of a store.")
+    default: Annotated[Price | None, Field(description="Prices of stores that are not named.")] = None
+    stores: dict[str, Price] = Field(default_factory=dict, description="Prices by store.")
     classes: dict[str, Price] = Field(
-        default_factory=dict, description="By what the attribute storage_class of a transaction says; before its store's."
+        default_factory=dict,
+        description="Prices by the attribute storage_class of a transaction; they come before its store's.",
     )
 
     @property
@@ -212,7 +215,7 @@ def _tags(tags: dict[str, str]) -> dict[str, str]:
 def _address(text: str) -> str:
     if not re.fullmatch(r"https?://\S+", text):
         raise InvalidValue(
-            "is no address of a web page", "where the package's folder lies, https://host/group/project/tree/branch"
+            "is not the address of a web page", "the address of the package's folder, https://host/group/project/tree/branch"
         )
     return text.rstrip("/")
 
@@ -231,7 +234,7 @@ class DagsterSettings(SettingsPart):
     tags: Annotated[Properties, AfterValidator(_tags)] = Field(default_factory=dict)
     jobs: Annotated[
         Literal["usual", "all"],
-        Field(description="usual: jobs that an operator needs in a browser; all: one for each operation."),
+        Field(description="usual: the jobs that an operator needs in a browser; all: one per operation."),
     ] = "usual"
     # Web page of the folder that holds the package. Without it, assets name the file on disk.
     source: Annotated[str, AfterValidator(_address)] | None = None

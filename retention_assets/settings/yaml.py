@@ -282,7 +282,7 @@ def empty_values(document: Document, at: Path_ = (), policy: str | None = None) 
     return [
         Problem(
             "has no value", file=document.file, line=document.line((*at, *path)), policy=policy, key=dotted(path) or None,
-            expected="a value", remedy="Write one, or take the key out.",
+            expected="a value", remedy="Write one, or remove the key.",
         )
         for path in without_value(_part(document.data, at))
     ]  # fmt: skip

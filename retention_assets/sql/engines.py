@@ -156,7 +156,7 @@ def _server_engine(url: URL, lock_seconds: int | None = None, **options: Any) ->
         engine = create_engine(url.set(drivername=_DRIVERS[backend]), connect_args=arguments, **options)
     except ModuleNotFoundError as fault:
         raise Refused(
-            f"{fault.name} is not installed, which speaks with MariaDB and MySQL: pip install 'retention-assets[mysql]'."
+            f"{fault.name} is not installed. MariaDB and MySQL need it: pip install 'retention-assets[mysql]'."
         ) from fault
 
     def prepare(connection: Any, _: Any) -> None:

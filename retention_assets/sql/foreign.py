@@ -149,8 +149,8 @@ class ForeignDatabase:
         except DBAPIError as error:
             if unanswered and is_lost(error):
                 raise Withheld(
-                    f"The connection to the database of the store {self.store} was lost at a commit, and nobody knows whether"
-                    f" it was done: {driver_message(error)}. The next sweep looks at what is there."
+                    f"The connection to the database of the store {self.store} was lost at a commit, so it is unknown "
+                    f"whether it was done: {driver_message(error)}. The next sweep looks again."
                 ) from error
             raise WriteFailed(self.message(error), is_lost(error), is_transient(error)) from error
 
@@ -176,7 +176,7 @@ class ForeignDatabase:
             yield
         except (SQLAlchemyError, AdbcError) as error:
             if hides_rows(error):
-                raise Refused(f"The database of the store {self.store} can't be read whole: {self.message(error)}") from error
+                raise Refused(f"The database of the store {self.store} can't be read fully: {self.message(error)}") from error
             raise Refused(
                 f"The database of the store {self.store} can't be read: {driver_message(error)}. Check `url` and `table` in the"
                 " settings, and that it is up."
@@ -198,7 +198,7 @@ class ForeignDatabase:
         )
 
     def message(self, error: Exception) -> str:
-        remedy = " Or write `row_security: mine` in the store, if its policies say which rows are the store's."
+        remedy = " Or write `row_security: mine` in the store if its policies select the rows of the store."
         return driver_message(error) + (remedy if self.row_security and hides_rows(error) else "")
 
 

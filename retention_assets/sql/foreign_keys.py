@@ -73,8 +73,8 @@ class Cascades:
     def warnings(self) -> list[str]:
         """Describe what is refused, what is accepted, and triggers, whose effects can't be foreseen."""
         triggers = [
-            f"The trigger {hook.name} of the table {self._name(hook.table)} of the store {self.store} runs at each deletion;"
-            " what else it deletes or changes is not looked at."
+            f"The trigger {hook.name} of the table {self._name(hook.table)} of the store {self.store} runs at each "
+            "deletion. Its other effects are not checked."
             for hook in self.references.hooks
             if not hook.is_rule
         ]
@@ -89,7 +89,7 @@ class Cascades:
             f"{'deletes' if path.deletes else 'changes'} rows of {self._name(path.table)}: {self._text(path)}"
             for path in self.paths
         )
-        return f"The store {self.store} accepts cascades: with what is swept, the database also {'; '.join(effects)}."
+        return f"The store {self.store} accepts cascades: with swept rows, the database also {'; '.join(effects)}."
 
     @cached_property
     def paths(self) -> tuple[CascadePath, ...]:
@@ -137,7 +137,7 @@ class Cascades:
         hooks = [hook for hook in self.references.hooks if hook.table in self._parts(place or self.references.asked[0])]
         kinds = {True: "rule", False: "trigger"}
         by = " or ".join(f"the {kinds[hook.is_rule]} {hook.name} on the table {self._name(hook.table)}" for hook in hooks)
-        return f"{by[:1].upper()}{by[1:] or 'The database'} kept the row: it is there after its deletion, which is undone."
+        return f"{by[:1].upper()}{by[1:] or 'The database'} kept the row: it still exists after its deletion, which is undone."
 
     def _follow(self, start: Place, paths: dict[tuple[ForeignKey, str], CascadePath]) -> None:
         waiting: list[tuple[Place, frozenset[str] | None, CascadePath]] = [(start, None, CascadePath(()))]
@@ -177,21 +177,21 @@ class Cascades:
     def _wrong_tables(self) -> list[str]:
         # a deletion from them is unpredictable, and no setting accepts them
         faults = [
-            f"{self._name(place)} of the store {self.store} is {kind}, and what is deleted from it is not only its own. Name"
-            " the table that holds the rows."
+            f"{self._name(place)} of the store {self.store} is {kind}: deleting from it deletes rows of other tables. Name "
+            "the table that holds the rows."
             for place, kind in self.references.no_tables.items()
         ]
         root, *others = dict.fromkeys(self.references.asked)
         faults += [
-            f"The table {self._name(place)} among the children of the store {self.store} shares rows with the root's table"
-            f" {self._name(root)} (one inherits from the other), and rows of other units of work would be deleted from it. Name"
-            " tables under `children` that do not inherit from it."
+            f"The table {self._name(place)} among the children of the store {self.store} shares rows with the root's table "
+            f"{self._name(root)} (one inherits from the other), so rows of other units of work would be deleted from it. "
+            "Name tables under `children` that do not inherit from it."
             for place in others
             if self._parts(place) & self._parts(root)
         ]
         faults += [
-            f"The rule {hook.name} of the table {self._name(hook.table)} of the store {self.store} does something else instead"
-            " of a deletion. Drop the rule."
+            f"The rule {hook.name} of the table {self._name(hook.table)} of the store {self.store} replaces deletions "
+            "with something else. Drop the rule."
             for hook in self.references.hooks
             if hook.replaces
         ]
@@ -206,8 +206,8 @@ class Cascades:
         if self.paths:
             faults.append(self.accepted_paths or self._about_paths())
         faults += [
-            f"The rule {hook.name} of the table {self._name(hook.table)} of the store {self.store} does more at each deletion"
-            f" than is asked.{accepts or f' Drop the rule, or {_ACCEPT}.'}"
+            f"The rule {hook.name} of the table {self._name(hook.table)} of the store {self.store} does more at each "
+            f"deletion than delete rows.{accepts or f' Drop the rule, or {_ACCEPT}.'}"
             for hook in self.references.hooks
             if hook.is_rule and not hook.replaces
         ]
@@ -222,9 +222,9 @@ class Cascades:
             else "Have"
         )
         return (
-            f"The database of the store {self.store} would delete or change more than it is told to:"
-            f" {'; '.join(self._text(path) for path in self.paths[:_MOST])}{more}. {remedy} the foreign key changed to NO"
-            f" ACTION, or {_ACCEPT}."
+            f"The database of the store {self.store} would delete or change other rows as well: "
+            f"{'; '.join(self._text(path) for path in self.paths[:_MOST])}{more}. {remedy} the foreign key changed to NO "
+            f"ACTION, or {_ACCEPT}."
         )
 
     def _text(self, path: CascadePath) -> str:

@@ -25,8 +25,8 @@ from retention_assets.sql.errors import WriteFailed, is_lock_timeout
 from retention_assets.sql.foreign import ForeignDatabase, has_rows
 from retention_assets.sql.foreign_keys import Cascades
 
-LOCKED = "Somebody holds a lock on it; the next sweep tries again."
-SEVERAL = "Several rows have its key now, so that nobody can say which of them was planned."
+LOCKED = "Another program holds a lock on it; the next sweep tries again."
+SEVERAL = "Several rows have its key now, so it is unknown which one was planned."
 # seconds that a statement waits for a lock: for many rows, and for a piece of them
 _LOCK_WAIT, _PIECE_LOCK_WAIT = 1.0, 0.1
 # seconds until blocked rows are tried again
@@ -83,7 +83,7 @@ class GuardedDelete(ABC, Generic[Item, State]):
     """A batch of items, known by their names: rows of one table, with whatever goes with each."""
 
     empty: ClassVar[str] = (
-        "The table has no row at all. Is it the right database? Nothing is taken for gone without a sign of the data."
+        "The table has no row at all. Is it the right database? The sweep records nothing as gone without a sign of the data."
     )
 
     # waits for locks per part: with the whole table locked, each of its pieces would wait

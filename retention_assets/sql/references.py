@@ -129,7 +129,7 @@ class _PostgreSQL(_Catalog):
         role = self.connection.exec_driver_sql("SELECT current_setting('session_replication_role')").scalar()
         if role != "replica":
             return None
-        return "session_replication_role is replica for its user, so that no foreign key is checked. Set it to origin"
+        return "session_replication_role is replica for its user, so no foreign key is checked. Set it to origin"
 
     def no_tables(self, places: Collection[Place]) -> Mapping[Place, str]:
         kinds = {"v": "a view", "m": "a materialized view", "f": "a foreign table"}
@@ -266,8 +266,8 @@ class _MariaDB(_Catalog):
         if rights & self._SHOW_ALL and not any(text.startswith("REVOKE") for text in grants):
             return None
         return (
-            "its user sees only the tables on which it may do something, and any other may refer to these. GRANT REFERENCES"
-            " ON *.* lets it see the keys of all tables, and read or change nothing; give it that"
+            "its user sees only tables on which it has rights, but others may refer to these. GRANT REFERENCES ON *.* "
+            "shows it the keys of all tables, without rights to read or change rows; grant that"
         )
 
     def no_tables(self, places: Collection[Place]) -> Mapping[Place, str]:

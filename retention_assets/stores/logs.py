@@ -77,7 +77,7 @@ def _realm_line(dataset: str, realm: str, own: str | None) -> dict[str, str] | N
         return {"dataset": dataset, "realm": realm}
     if is_within(own, realm):
         return None
-    return {"dataset": dataset, "fault": f"its log says that its realm is {own}, and the settings say {realm}"}
+    return {"dataset": dataset, "fault": f"its log has the realm {own}, but the settings have {realm}"}
 
 
 def _own_realms(lines: pa.Table) -> dict[str, str]:

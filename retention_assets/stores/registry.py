@@ -61,8 +61,8 @@ def open_store(settings: StoreSettings) -> "Store":
     if settings.realm is not None and getattr(store, "settings", None) is not settings:
         # the realm of its datasets would be unknown, and so would what a purge covers
         raise Refused(
-            f"The settings give the store {settings.name} a realm, and its kind {settings.kind} does not keep its settings as"
-            " `settings`, where realms are looked for. Take `realm` out, or ask who wrote the kind."
+            f"The settings give the store {settings.name} a realm, but its kind {settings.kind} does not keep its settings "
+            "as `settings`, where realms are looked up. Remove `realm`, or ask the author of the kind."
         )
     return store
 
@@ -79,8 +79,8 @@ def kind_named(name: str) -> StoreKind:
         raise InvalidValue("is not a known kind of store", f"one of {', '.join(known)}", remedy)
     if len(points) > 1:
         raise InvalidValue(
-            f"is a kind that several packages bring: {', '.join(sorted(map(_label, points.values())))}", "one package per kind",
-            "Uninstall all but one of them.",
+            f"is a kind that several packages provide: {', '.join(sorted(map(_label, points.values())))}",
+            "one package per kind", "Uninstall all but one of them.",
         )  # fmt: skip
     return _load(*points.values())
 

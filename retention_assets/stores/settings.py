@@ -48,11 +48,11 @@ def tuple_of(value: Any) -> Any:
 
 Cascading = Annotated[
     Literal["refused", "accepted"],
-    Field(description="Whether the database may delete or change other rows together with those that are swept."),
+    Field(description="Whether the database may delete or change other rows together with swept rows."),
 ]
 RowPolicies = Annotated[
     Literal["off", "mine"],
-    Field(description="Whether rows that a policy of the database hides are a fault, or nobody's concern here."),
+    Field(description="Whether rows that a policy of the database hides are a fault or are ignored."),
 ]
 Properties = Annotated[dict[str, str], BeforeValidator(_plain_strings, dict[str, str | bool | int | float])]
 
@@ -130,7 +130,7 @@ class StoreSettings(SettingsPart):
         if isinstance(value, RealmColumn) and not cls.has_realm_column:
             kind = cls.model_fields["kind"].default
             raise InvalidValue(
-                f"asks for a column, and a store of kind {kind} has none that says a realm",
+                f"names a column, but a store of kind {kind} has no realm column",
                 "the name of a realm, or {pattern: …} over the names of its datasets",
             )
         return value

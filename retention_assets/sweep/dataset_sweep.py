@@ -36,7 +36,7 @@ from retention_assets.sweep.recheck import Recheck, rows_of_marks
 
 # first sentence about a mark that is needed again after a sweep had begun on it
 _BEGUN = {
-    Remains.ALL: "A sweep had begun on it, and it has deleted nothing of it. ",
+    Remains.ALL: "A sweep had begun on it, but has deleted nothing of it. ",
     Remains.SOME: "A sweep had begun on it, and some of it is gone. ",
     Remains.NOTHING: "It was deleted before it was needed again. ",
     Remains.FREED: "It was deleted before it was needed again. ",
@@ -152,10 +152,9 @@ class DatasetSweep:
         if other is None:
             return
         raise Refused(
-            f"what was planned of {self.dataset} is in another place than the one to which the settings lead. Then: {other}."
-            f" Now: {present}. Nothing is deleted there. Point the settings of the store back to the first and run again. If"
-            f" that is gone for good, place a hold on {self.dataset} (`retention hold`) and run once more: it spares what was"
-            " begun."
+            f"what was planned of {self.dataset} is not at the place that the settings name. Then: {other}. Now: {present}. "
+            "Nothing is deleted there. Set the store back to the first place and run again. If that place is gone for "
+            f"good, place a hold on {self.dataset} (`retention hold`) and run again: the run spares what was begun."
         )
 
     def execute(self, targets: Mapping[int, Target], sweep: Sweep) -> list[Settlement]:
@@ -203,9 +202,9 @@ class DatasetSweep:
         expires = {mark for mark, how in self.context.recheck.sweeps_of(marks).items() if how.mode == "ttl"}
         for policy in sorted(set(marks.filter(rows_of_marks(marks, expires))["policy"].to_pylist())):
             error = (
-                f"policy {policy} hands expiry to the store (sweep.mode: ttl), and {self.store.name} can't expire anything by"
-                " itself: its marks wait. Give the store a `ttl`; or take the mode out of the policy and its marks back"
-                f" (`retention unmark --policy {policy}`), so that the next evaluation marks by the version that deletes."
+                f"policy {policy} lets the store expire rows (sweep.mode: ttl), but {self.store.name} can't do that, so its "
+                "marks wait. Give the store a `ttl`. Or remove the mode from the policy and take its marks back "
+                f"(`retention unmark --policy {policy}`): the next evaluation marks again, for deletion."
             )
             if error not in self.result.errors:
                 self.result.errors.append(error)
@@ -218,8 +217,8 @@ class DatasetSweep:
         if (fault := self.permit.ledger_fault()) is not None:
             gone = [answer.mark for answer in settled if answer.outcome is Outcome.DELETED]
             raise Withheld(
-                f"the sweep of {self.dataset} ends here: {fault}. It has just deleted {len(gone)} transactions, of which"
-                " there may be no record. Put the ledger back in its place, whole, and run again: what was begun is finished."
+                f"the sweep of {self.dataset} ends here: {fault}. It has just deleted {len(gone)} transactions, which may "
+                "not be recorded. Restore the complete ledger and run again: the run finishes what was begun."
             )
         self.result.bytes_freed += sum(answer.bytes for answer in settled if answer.outcome in done)
         self.result.bytes_hidden += sum(answer.bytes_hidden for answer in settled if answer.outcome is Outcome.HIDDEN)

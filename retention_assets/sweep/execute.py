@@ -27,7 +27,7 @@ from retention_assets.stores.protocol import (
     thread_of,
 )
 
-_NO_ANSWER = "the store said nothing of it"
+_NO_ANSWER = "the store gave no result"
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from retention_assets.frames.views.latest_views import needed_marks, rows_in_vie
 from retention_assets.ledger import Ledger, invariants
 from retention_assets.policy.model import Policy
 
-_REMEDY = "Take back what nobody can vouch for (`retention unmark`); the next evaluation marks anew."
+_REMEDY = "Take wrong marks back (`retention unmark`); the next evaluation marks again."
 
 
 class CheckedLog:
@@ -93,9 +93,9 @@ class IndependentCheck:
         rows_needed = needed_marks(rows, allowed, dropping, lambda: log.views, lambda: log.remaining)
         return {
             needed["dataset"]: (
-                f"nothing of {needed['dataset']} is swept: {needed['transaction']} is in the latest view of branch"
-                f" {needed['branch']}, and policy {needed['policy']} marked it, which may not ({needed['marks']} such marks)."
-                f" {_REMEDY}"
+                f"nothing of {needed['dataset']} is swept: {needed['transaction']} is in the latest view of branch "
+                f"{needed['branch']}, but policy {needed['policy']} marked it, which it may not do ({needed['marks']} such "
+                f"marks). {_REMEDY}"
             )
             for needed in rows_needed.to_pylist()
         }

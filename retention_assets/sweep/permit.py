@@ -53,7 +53,7 @@ class SweepPermit:
         somebody else extends it.
         """
         if self._lease is not None and lease.database != self._lease.database:
-            self.end(f"the ledger is another database than before: {lease.database}, and it was {self._lease.database}")
+            self.end(f"the ledger is another database now: {lease.database}; it was {self._lease.database}")
         self._good_for = (seconds if rest is None else rest) - seconds * (1 - PERMITTED)
         self._sent, self._lease = sent, lease
         self.notice(lease.protections)
@@ -78,11 +78,11 @@ class SweepPermit:
         if (why := self.ledger_fault() or self._ended or self._late()) is not None:
             raise Withheld(f"Nothing further is deleted: {why}.")
         if self._changed:
-            raise ProtectionsChanged("Holds or realms have changed since it was checked whether this may go.")
+            raise ProtectionsChanged("Holds or realms have changed since the last check.")
 
     def ledger_fault(self) -> str | None:
         fault = self._ledger_fault()
-        return f"the ledger's file {fault}, so that nothing could be recorded" if fault else None
+        return f"the ledger's file {fault}, so nothing could be recorded" if fault else None
 
     def _late(self) -> str | None:
         # by either clock: one that was set back could hide how late it is
@@ -93,7 +93,7 @@ class SweepPermit:
         if -_SLACK <= wall <= self._good_for and 0 <= running <= self._good_for:
             return None
         if wall < -_SLACK:
-            return f"the clock of this machine went back by {-wall:.0f} s, so that the lease may be over"
+            return f"the clock of this machine went back by {-wall:.0f} s, so the lease may be over"
         return (
             f"the lease of {self._lease.dataset} was last confirmed {max(wall, running):.0f} s ago, and is good for"
             f" {max(0, self._good_for):.0f} s without that. This program was stopped, the machine slept, or the ledger did not"
@@ -169,7 +169,7 @@ def hold_leases(ledger: Ledger, datasets: Collection[str], holder: str, seconds:
             # its fault must not hide what the sweep raised
             given_up = _try_twice(lambda: ledger.leases.give_up(taken.leases.values()))
     except OperationalError as fault:
-        late = "" if given_up else f" The lease of {named} could not be given up: it ends by itself in {seconds:.0f} s."
+        late = "" if given_up else f" The lease of {named} could not be released: it ends by itself in {seconds:.0f} s."
         raise LedgerFailed(unwritable(fault) + late) from fault
 
 
@@ -216,8 +216,8 @@ def hold_part(ledger: Ledger, part: DatasetPart, stop: threading.Event, seconds:
         raise LedgerFailed(unwritable(fault)) from fault
     if newest == [False]:
         raise PartBegunAnew(
-            f"Another task has begun part {part.number} of {part.dataset} anew, and finishes it; this was attempt"
-            f" {now.lease.attempt}."
+            f"Another task has begun part {part.number} of {part.dataset} again, and finishes it; this was attempt "
+            f"{now.lease.attempt}."
         )
 
 

@@ -162,7 +162,7 @@ def _to_be_archived(ledger: Ledger, dataset: str, attributes: Mapping[str, str])
         item = item_of(stored.name, stored.content)
         if item is None:
             # it may demand an archive
-            raise Refused(f"Policy {stored.name} in the policy book was written by another release. Load the files anew.")
+            raise Refused(f"Policy {stored.name} in the policy book was written by another release. Load the files again.")
         if isinstance(item, Policy) and selects_dataset(item.datasets, dataset, attributes):
             kinds.update(item.select.archived_before_purge or ())
     return tuple(sorted(kinds))

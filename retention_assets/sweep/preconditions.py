@@ -28,8 +28,8 @@ _DAYS = timedelta(days=30)
 # days with deletions that tell what is usual
 _KNOWN_DAYS = 7
 _REMEDY = (
-    "`retention plan --accept-large` shows it. If it is meant, run once with --accept-large, or set `accept_large: true` in the"
-    " launchpad; `brake` in the settings says how much is usual."
+    "`retention plan --accept-large` shows it. If it is intended, run once with --accept-large, or set `accept_large: "
+    "true` in the launchpad. `brake` in the settings sets the limit."
 )
 TAG = "retention/confirmed"
 _COLUMNS = ("dataset", "transaction", *TIMES)
@@ -101,7 +101,7 @@ def read_confirmed(tags: Mapping[str, str]) -> pa.Table | None:
         return pq.read_table(tags[TAG], columns=list(_COLUMNS))
     except (OSError, pa.ArrowException, KeyError) as fault:
         raise Refused(
-            f"Nothing is swept: what was confirmed for this run can't be read any more ({fault}). Launch a new run."
+            f"Nothing is swept: the confirmed plan of this run can't be read any more ({fault}). Launch a new run."
         ) from None
 
 

@@ -94,7 +94,7 @@ class DatasetReading:
     @property
     def fault(self) -> str | None:
         if self.token is None or not len(self.log.datasets):
-            return "its store does not have it (any more)"
+            return "its store does not have it"
         row = self.log.datasets.slice(0, 1).to_pylist()[0]
         at = f" (transaction {row['fault_transaction']})" if row["fault_transaction"] else ""
         return f"its log is not sound: {row['fault']}{at}" if row["fault"] else None

@@ -49,12 +49,11 @@ _FOREVER = np.iinfo(np.int64).max
 _VERDICTS_KEPT = 4
 _NOT_IN_LOG = "The store's log does not have it any more."
 _IN_LATEST = Reason.LATEST_VIEW_ALLOWED.name
-_ANOTHER = "It closed after it was marked, so it is another one of the same name: its grace has not begun."
+_ANOTHER = "It closed after it was marked, so it is another transaction of the same name: its grace has not begun."
 _REPLACED = (
-    "It is another one of the same name: it was opened or closed at another time than what was marked, or has another size. Its"
-    " grace has not begun."
+    "It is another transaction of the same name: its times or size are not those of the marked one. Its grace has not begun."
 )
-_UNKNOWN = "The policy version that marked it is not in the policy book, so nobody can say why it should go."
+_UNKNOWN = "The policy version that marked it is not in the policy book, so there is no reason to delete it."
 _LONGER = "The grace of policy '{}', which is in force now, is not over."
 _NOT_PURGING = "Its realm is not being purged any more."
 
@@ -372,7 +371,7 @@ def _marked_elsewhere(places: Sequence[StorePlace], marks: pa.Table) -> dict[int
                 continue
             begun = pc.and_(pc.greater_equal(marks["id"], row.first_mark), pc.less(marks["id"], following.first_mark))
             ids = marks.filter(pc.and_(begun, pc.starts_with(marks["dataset"].cast(pa.string()), f"{store}/")))["id"]
-            why = f"It was marked when the data of {store} was at {row.place}, and now that is at {own[-1].place}."
+            why = f"It was marked when the data of {store} was at {row.place}, but now it is at {own[-1].place}."
             spared |= dict.fromkeys(ids.to_pylist(), why)
     return spared
 

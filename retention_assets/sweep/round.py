@@ -66,7 +66,7 @@ def sweep_share(context: SweepContext, store: Store, share: Sequence[DatasetSwee
             return
     for sweep in waiting:
         sweep.result.refuse(
-            Refused(f"the sweep of {sweep.dataset} ends here: holds or realms changed {_ROUNDS} times meanwhile")
+            Refused(f"the sweep of {sweep.dataset} ends here: holds or realms changed {_ROUNDS} times during it")
         )
 
 
@@ -347,8 +347,8 @@ class _Round:
                 if wait > _LOGGED_FROM:
                     time = timedelta(seconds=round(wait.total_seconds()))
                     _LOG.warning(
-                        "The next batch of %s waits %s for the pace of its policy (sweep.every: %s). To go on sooner: stop the"
-                        " run, give the policy a shorter `every`, and run again; `retention clock reset` forgets all paces.",
+                        "The next batch of %s waits %s for the pace of its policy (sweep.every: %s). To go on sooner, stop "
+                        "the run, give the policy a shorter `every`, and run again. `retention clock reset` clears all waits.",
                         ", ".join(sorted(batch.policies)), time, batch.sweep.every.words(),
                     )  # fmt: skip
                 self.context.wait(wait, self.context.stop)

@@ -273,7 +273,9 @@ def test_the_oldest_reading_counts_and_a_folder_that_is_gone_is_an_error(tmp_pat
     first, second = (datetime(2026, 1, day, tzinfo=UTC) for day in (1, 2))
     sources = [Source(str(tmp_path / name)) for name in ("a", "b")]
     write_begun({"lake": second, "blobs": first}, sources[0].folder)
-    gone = f"The folder {tmp_path}/b/begun of the warehouse is gone.*put it back, or have its datasets read and judged anew by `retention run`"
+    gone = (
+        f"The folder {tmp_path}/b/begun of the warehouse is gone.*restore it, or judge its datasets again with `retention run`"
+    )
     with pytest.raises(Refused, match=gone):
         read_begun(sources)
     write_begun({"lake": second}, sources[1].folder)

@@ -251,7 +251,7 @@ def test_what_can_not_be_accepted_is_said_with_a_remedy(lake: Lake, run: Run) ->
     [
         # The dataset's folder is there, and so is the file by which the root is known.
         ("data/{dataset}/parts/{transaction}", "None of the newest transactions of lake/d, nor of any other dataset, has a"),
-        ("date/{dataset}/{transaction}", "date is not there. Is a disk not mounted?"),
+        ("date/{dataset}/{transaction}", "date does not exist. Check that the disk is mounted"),
     ],
 )
 def test_a_mistyped_place_of_the_data_is_said_by_every_command_and_nothing_counts_as_gone(

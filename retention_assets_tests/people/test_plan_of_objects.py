@@ -139,7 +139,7 @@ def a_hold_from_which_edges_lead(lake: Lake) -> None:
 RUN = ("a wrong prefix", "a source is not whole", "a hold in a realm that is purged", "a hold from which edges lead")
 CASES: dict[str, tuple[Callable[[Lake], None], int, set[str], str]] = {
     "usual": (nothing, TO_DO, {"acme/2", "beta/2"}, ""),
-    "a wrong prefix": (a_wrong_prefix, REFUSED, set(), "9 of 10 references name nothing that is listed, 90 %"),
+    "a wrong prefix": (a_wrong_prefix, REFUSED, set(), "9 of 10 references name no listed object, 90 %"),
     "little is referred to": (
         almost_nothing_is_referred_to, REFUSED, set(), "nothing refers to 2 of 4 judged objects, 50 %, and",
     ),

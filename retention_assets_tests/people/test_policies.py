@@ -228,7 +228,7 @@ def test_validate_says_what_a_database_would_do_besides_and_which_store_cannot_b
     path = "unit_of_work -> invoice by (unit, ON DELETE CASCADE)"
     warnings = {one["store"]: one["text"] for one in json.loads(out)["warnings"]}
     assert (code, list(warnings)) == (0, ["ods", "away", "ledger"])
-    assert f"would delete or change more than it is told to: {path}" in warnings["ods"]
+    assert f"would delete or change other rows as well: {path}" in warnings["ods"]
     assert "no SQLite file" in warnings["away"]
     assert "An old backup of ledger and warehouse together would not be noticed" in warnings["ledger"]
     assert err == "".join(f"{store}: {text}\n" for store, text in warnings.items())

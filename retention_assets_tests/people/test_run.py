@@ -290,5 +290,5 @@ def test_a_job_is_bound_by_its_file_and_sweeps_nothing_without_it(due: Lake, tmp
     assert due.there() == {"S1", "S2", "S4"}
     file.unlink()
     (failure,) = run_job(due.settings, "sweep", DUE, confirmed=file).failed
-    assert "what was confirmed for this run can't be read any more" in failure
+    assert "the confirmed plan of this run can't be read any more" in failure
     assert due.there() == {"S1", "S2", "S4"}

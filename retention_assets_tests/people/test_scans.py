@@ -38,7 +38,7 @@ BLOBS = {
     "scans_kept": 3,
 }  # fmt: skip
 HERE = {"folder": Path(".")}
-ODD = "9 of 10 references name nothing"
+ODD = "9 of 10 references name no listed object"
 RESULT = Found(
     {
         ObjectClass.REFERENCED: ["a/1", "b/1"], ObjectClass.UNREFERENCED: ["b/2"], ObjectClass.YOUNG: ["a/2"],
@@ -143,7 +143,7 @@ def test_who_accepts_a_scan_is_told_what_was_odd_and_what_comes_next(ledger: Led
         (
             other_settings,
             ("blobs", "accept", "1"),
-            "out of date: its settings are other ones by now (realm). Nothing was changed",
+            "out of date: its settings have changed (realm). Nothing was changed",
             1,
         ),
         (no_longer_purged, ("blobs", "accept", "1"), "out of date: no longer PURGING: c. Nothing was changed", 1),

@@ -41,7 +41,7 @@ def test_a_cluster_that_can_do_everything_is_not_refused(task: PreflightTask, la
 
 
 def test_another_release_is_named(task: PreflightTask) -> None:
-    with pytest.raises(Refused, match=r"has retention_assets \S+, and this run 0\.0\.1: give both the same release"):
+    with pytest.raises(Refused, match=r"has retention_assets \S+, but this run has 0\.0\.1: give both the same release"):
         check_cluster(SPARK, replace(task, version="0.0.1"))
 
 
@@ -72,7 +72,9 @@ def test_a_store_that_executors_alone_can_not_read_is_named(task: PreflightTask,
         return whole(store)
 
     monkeypatch.setattr(FilesStore, "datasets", away)
-    with pytest.raises(Refused, match="can't read a store that this program can: the store lake failed: OSError: no route"):
+    with pytest.raises(
+        Refused, match="can't read a store that this program can read: the store lake failed: OSError: no route"
+    ):
         check_cluster(SPARK, task)
 
 
@@ -83,7 +85,7 @@ def test_a_store_that_is_away_for_everybody_keeps_no_other_from_being_read(task:
 
 def test_a_folder_that_is_not_the_same_everywhere_is_found(task: PreflightTask, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preflight, "FileSelector", lambda root, **_: FileSelector(f"{root}/elsewhere", allow_not_found=True))
-    with pytest.raises(Refused, match="Of 2 signs that executors left in the warehouse 0 are there"):
+    with pytest.raises(Refused, match="Executors left 2 signs in the warehouse, but only 0 are there"):
         check_cluster(SPARK, task)
 
 
@@ -96,10 +98,10 @@ SAID = [
     ('java.io.IOException: Cannot run program "python3": error=2\n\tat java.base/x', "the executors have no program python3"),
     (
         "[PYTHON_VERSION_MISMATCH] Python in worker has different version: 3.9 than that in driver: 3.11",
-        "is 3.9, and not that of",
+        "is 3.9, not that of",
     ),
     ("Job aborted: the disk is full\n\tat org.apache.spark\n", "Job aborted: the disk is full"),
-    ("", "it did not say why"),
+    ("", "no reason given"),
 ]
 
 

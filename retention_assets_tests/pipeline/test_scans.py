@@ -181,9 +181,9 @@ def test_a_braked_scan_publishes_its_counts_and_refuses_its_datasets(place: Plac
     place.run(ODD)
     scan = place.newest()
     assert (scan.status, scan.totals["unresolved_references"]) == ("braked", 9)
-    assert "9 of 10 references name nothing that is listed" in (scan.reason or "")
+    assert "9 of 10 references name no listed object" in (scan.reason or "")
     fault = place.faults()["blobs/a"]
-    assert fault.startswith("scan 1 is braked: 9 of 10 references name nothing")
+    assert fault.startswith("scan 1 is braked: 9 of 10 references name no listed object")
     assert "`retention scans blobs accept 1 --reason …` lets it mark" in fault
     assert set(place.faults()) == set(place.published()) == {"blobs/a", "blobs/b"}
     assert place.logged("blobs/a", "blobs/b") == []

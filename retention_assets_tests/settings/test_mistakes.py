@@ -149,8 +149,8 @@ def test_a_loop_that_the_clock_guard_lets_run_is_taken(tmp_path: Path, text: str
 def test_a_loop_that_the_clock_guard_would_refuse_says_what_to_change(tmp_path: Path) -> None:
     (problem,) = problems(tmp_path, "automation: {evaluate: 5m, everything: 30d}")
     assert problem.what == (
-        "judges everything anew after 30 days, which with the 5 minutes between two looks is not shorter than clock.max_ahead,"
-        " 14 days: where nothing changes for so long, the clock guard would refuse each of those runs"
+        "judges everything again after 30 days, which with the 5 minutes between two looks is not shorter than clock.max_ahead,"
+        " 14 days: in a quiet environment the clock guard would refuse each of those runs"
     )
     assert problem.remedy == "Make automation.everything shorter, or clock.max_ahead longer."
 
@@ -217,7 +217,7 @@ def test_two_stores_never_share_a_folder_of_data(tmp_path: Path, one: str, other
     (tmp_path / "data").mkdir()
     (tmp_path / "linked").symlink_to(tmp_path / "data")
     (problem,) = problems(tmp_path, SHARED % (one, other))
-    assert "data that lies in one folder" in problem.what
+    assert "data in one folder" in problem.what
     assert problem.key == "stores"
 
 

@@ -61,7 +61,7 @@ def test_what_goes_early_is_billed_for_the_rest_of_its_least_age(age: float, mon
         ("{default: {gib_month: 1, minimum_days: 1.5}}", "prices.default.minimum_days", "a whole number"),
         ("{default: {gib_month: 1, per_day: 2}}", "prices.default.per_day", "per_day"),
         ("{default: {thousand_deletes: 1}}", "prices.default.gib_month", "missing"),
-        ("{stores: {lakes: {gib_month: 1}}}", "prices", "a price for the store lakes, which is not there"),
+        ("{stores: {lakes: {gib_month: 1}}}", "prices", "a price for the store lakes, which does not exist"),
     ],
 )
 def test_a_table_that_cannot_be_meant_is_refused_with_its_key(table: str, key: str, words: str, tmp_path: Path) -> None:

@@ -121,7 +121,7 @@ def test_what_is_known_to_be_harmless_is_shown(key: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "Is a disk not mounted? Nothing is taken for gone.",
+        "Check that the disk is mounted. The sweep records nothing as gone.",
         "s3://bucket/a#b/c",
         "part of /data/dt=2026-01-01/x",
         "at 12:00:05 in a@b",
@@ -175,4 +175,4 @@ def test_a_place_is_resolved(text: str, answer: str) -> None:
 def test_a_data_template_below_a_folder_with_braces_is_refused(tmp_path: Path) -> None:
     """The folder's braces would be read as placeholders when a transaction's place is written out."""
     (problem,) = problems(tmp_path / "{x}", LAKE)
-    assert problem.what == "is meant from a folder whose name holds a brace"
+    assert problem.what == "is relative to a folder with a brace in its name"

@@ -434,7 +434,7 @@ def test_a_time_that_a_trigger_takes_away_again_is_not_set(store_url: str, table
     at = AS_OF + timedelta(microseconds=1)
     found = {one.transaction: one for one in store.expire(units.dataset, targets, at, 2)}
     assert outcomes(found) == [Outcome.EXPIRING, FAILED]
-    assert f"Rows of the table {table} do not have the time" in (found["u2"].error or "")
+    assert f"Rows of the table {table} do not have the new time" in (found["u2"].error or "")
     # Who gives times takes back those that were half given.
     assert {one.outcome for one in store.expire(units.dataset, targets, None, 2)} == {Outcome.EXPIRING}
     assert units.expires("u1") == units.expires("u2") == {None}

@@ -89,7 +89,7 @@ def test_a_dataset_has_one_realm(tmp_path: Path, realm: Any, own: dict[str, str]
 
 def test_two_realms_of_one_dataset_are_a_fault_of_it_alone(tmp_path: Path) -> None:
     for found in read_everywhere(given(tmp_path, "acme", {"other": "acme-eu"})):
-        assert "its log says that its realm is acme-eu, and the settings say acme" in (found.pop("lake/other") or "")
+        assert "its log has the realm acme-eu, but the settings have acme" in (found.pop("lake/other") or "")
         assert set(found.values()) == {"acme"}
 
 
@@ -127,7 +127,7 @@ def test_rows_that_name_no_realm_refuse_the_dataset_without_one(units: Units) ->
     store = with_realms(units)
     found = realms_of(sound_log(read_lines(store, store.datasets())))
     assert found.pop(f"{units.dataset}/acme") == "acme"
-    assert "the column of the realm holds 'a b', which is no name of a realm" in (found.pop(units.dataset) or "")
+    assert "the realm column holds 'a b', which is not a valid name" in (found.pop(units.dataset) or "")
     assert not found
 
 
@@ -192,9 +192,9 @@ def test_a_run_notes_the_same_tokens_as_whoever_asks_what_has_changed(tmp_path: 
 
 BAD: dict[str, tuple[type[Any], dict[str, Any], Any, str]] = {
     "a column of files": (
-        FilesSettings, {"log": "/l", "data": "/d/{dataset}/{transaction}"}, {"column": "c"}, "a store of kind files has none",
+        FilesSettings, {"log": "/l", "data": "/d/{dataset}/{transaction}"}, {"column": "c"}, "a store of kind files has no realm column",
     ),
-    "a column of tables": (IcebergSettings, {"catalog": {"uri": "x"}}, {"column": "c"}, "a store of kind iceberg has none"),
+    "a column of tables": (IcebergSettings, {"catalog": {"uri": "x"}}, {"column": "c"}, "a store of kind iceberg has no realm column"),
     "a reserved name": (IcebergSettings, {"catalog": {"uri": "x"}}, "::audit", "is a reserved name"),
     "no name": (IcebergSettings, {"catalog": {"uri": "x"}}, "acme eu", "is not the name of a realm"),
     "an empty part": (IcebergSettings, {"catalog": {"uri": "x"}}, "acme//eu", "is not the name of a realm"),

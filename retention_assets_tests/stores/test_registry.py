@@ -136,7 +136,7 @@ def test_two_packages_that_bring_one_kind_are_both_named(tmp_path: Path, site: S
     """Which of them came first on the path must not decide what deletes."""
     one, two = site.install("retention-one", LANCE), site.install("retention-two", LANCE)
     found = problem(tmp_path, STORE % "")
-    assert found.what == f"is a kind that several packages bring: retention-one ({one}:KIND), retention-two ({two}:KIND)"
+    assert found.what == f"is a kind that several packages provide: retention-one ({one}:KIND), retention-two ({two}:KIND)"
     assert found.remedy == "Uninstall all but one of them."
     assert not {one, two} & set(sys.modules)
 

@@ -82,7 +82,7 @@ READS: dict[str, Callable[[Store, str], object]] = {
 def test_units_that_a_policy_hides_are_no_log(schema: str, ask: Callable[[Store, str], object]) -> None:
     units = Units(schema).has("u1", "u2")
     store = records(units, secured(units.engine, schema, "unit_of_work", "id <> 'u2'"))
-    with pytest.raises(Refused, match=f"store ods can't be read whole: {REMEDY.format('unit_of_work')}"):
+    with pytest.raises(Refused, match=f"store ods can't be read fully: {REMEDY.format('unit_of_work')}"):
         ask(store, units.dataset)
     store.close()
 

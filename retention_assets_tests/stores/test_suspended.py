@@ -258,7 +258,7 @@ def test_a_sweeper_stopped_for_longer_than_its_lease_notices(stoppable: Stoppabl
     said, spared = goes_on_after_another(stoppable, url, killed_at_last, 7, 2, 0)
     assert "Nothing further is deleted" in said or "has lost the lease" in said
     whole, part = (
-        "A sweep had begun on it, and it has deleted nothing of it.",
+        "A sweep had begun on it, but has deleted nothing of it.",
         "A sweep had begun on it, and some of it is gone.",
     )
     assert {name: why.partition(" Hold")[0] for name, why in spared.items()} == {

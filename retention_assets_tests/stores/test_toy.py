@@ -98,7 +98,7 @@ class TestToyStore(Contract):
 
 def test_the_data_of_any_two_kinds_may_not_overlap(settings: Settings, tmp_path: Path) -> None:
     lake = '{name: lake, kind: files, log: log, data: "box/inner/{dataset}/{transaction}"}'
-    with pytest.raises(BadInput, match="the stores box and lake data that lies in one folder"):
+    with pytest.raises(BadInput, match="the stores box and lake data in one folder"):
         read(tmp_path, "{name: box, kind: toy, root: box}", lake)
     beside = read(tmp_path, "{name: box, kind: toy, root: box}", lake.replace("box/inner", "box-inner"))
     assert [store.kind for store in beside.stores] == ["toy", "files"]

@@ -25,8 +25,7 @@ from retention_assets_tests.sweep.lakes import ALL, DAY, DUE, FIVE, OLD, Lake, T
 REST = {"S3", "S4", "S5"}
 BEGUN = "A sweep had begun on it, so some of its bytes may be gone already. "
 REPLACED = (
-    "It is another one of the same name: it was opened or closed at another time than what was marked, or has another size. Its"
-    " grace has not begun."
+    "It is another transaction of the same name: its times or size are not those of the marked one. Its grace has not begun."
 )
 Happens = Callable[[Lake], object]
 
@@ -181,7 +180,7 @@ def test_a_policy_file_that_breaks_between_batches_stops_the_run(marked: Lake, g
         ),
         pytest.param(
             lambda lake: (lake.folder / "log" / "lake-d.jsonl").rename(lake.folder / "elsewhere.jsonl"),
-            "its store does not have it (any more)",
+            "its store does not have it",
             id="gone",
         ),
     ],

@@ -12,7 +12,7 @@ from retention_assets.stores.places import local
 from retention_assets_tests.sweep.lakes import Lake
 
 TWO = "main: T1:SNAPSHOT@90d - T2:SNAPSHOT@1d"
-OTHER = "Another folder stands in its place"
+OTHER = "Another folder has taken its place"
 CHANGED = "Its files changed since its deletion was planned"
 
 

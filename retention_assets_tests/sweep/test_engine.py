@@ -189,7 +189,7 @@ def is_away(*_: object) -> Any:
 AWAY = "the store lake failed: ConnectionResetError: the other end is gone"
 
 
-@pytest.mark.parametrize(("answer", "error"), [(is_away, AWAY), (lambda _: [], "the store said nothing of it")])
+@pytest.mark.parametrize(("answer", "error"), [(is_away, AWAY), (lambda _: [], "the store gave no result")])
 def test_a_store_that_fails_fails_its_batches_and_the_next_run_finishes(
     lake: Lake, answer: Callable[[Sequence[Target]], list[SweptTarget]], error: str
 ) -> None:
@@ -324,7 +324,7 @@ def test_a_policy_that_hands_expiry_to_a_store_that_cannot_is_named(lake: Lake) 
     lake.says(OLD.replace("every: 0s", "every: 0s, mode: ttl"))
     lake.has(FIVE).marks()
     (result,) = lake.sweeps().values()
-    assert "policy old hands expiry to the store (sweep.mode: ttl), and lake can't expire anything" in result.errors[0]
+    assert "policy old lets the store expire rows (sweep.mode: ttl), but lake can't do that" in result.errors[0]
     assert lake.there() == ALL
 
 
@@ -495,7 +495,7 @@ def test_a_mark_of_a_policy_version_that_is_not_in_the_book_is_spared(lake: Lake
         assert write_past_ledger(ledger, "UPDATE marks SET policy_version = 9 WHERE \"transaction\" = 'S2'") == 1
     lake.sweeps()
     assert lake.there() == {"S2", "S6"}
-    assert lake.why("S2") == "The policy version that marked it is not in the policy book, so nobody can say why it should go."
+    assert lake.why("S2") == "The policy version that marked it is not in the policy book, so there is no reason to delete it."
 
 
 def test_a_store_is_told_what_is_in_a_latest_view_as_it_is_by_then(lake: Lake) -> None:

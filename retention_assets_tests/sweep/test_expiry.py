@@ -212,7 +212,7 @@ def test_a_store_that_lost_the_ability_leaves_what_it_was_to_expire(marked: Lake
     sweeps(marked, store)
     before = marked.left()
     (result,) = marked.sweeps(DUE + DAY).values()
-    assert "can't expire anything by itself" in result.errors[0]
+    assert "but lake can't do that, so its marks wait" in result.errors[0]
     assert marked.left() == before
     assert set(marked.statuses().values()) == {"SWEEPING"}
 
@@ -291,7 +291,7 @@ def test_what_another_database_does_not_have_was_not_expired(
         units.loses(name, "a")
     monkeypatch.setattr(RecordsStore, "place", lambda *_, **__: "another database")
     (result,) = cycle.sweeps(AS_OF + timedelta(hours=1)).values()
-    assert "is in another place than the one to which the settings lead" in str(result.refused)
+    assert "is not at the place that the settings name" in str(result.refused)
     assert cycle.statuses(units.dataset) == {"a": "SWEEPING", "b": "SWEEPING"}
 
 

@@ -274,7 +274,7 @@ def test_a_mark_in_a_latest_view_stops_its_dataset_and_no_other(lake: Lake, monk
     monkeypatch.setattr(Recheck, "check", lambda *about: RecheckResult(frozenset(about[2]["id"].to_pylist())))
     results = lake.sweeps()
     assert str(results["lake/d"].refused).startswith(
-        "nothing of lake/d is swept: S2 is in the latest view of branch rescue, and policy old marked it, which may not (1 such"
+        "nothing of lake/d is swept: S2 is in the latest view of branch rescue, but policy old marked it, which it may not do (1"
     )
     assert (lake.there(), lake.there("lake/other")) == (ALL, {"K6"})
     assert set(lake.statuses().values()) == {"MARKED"}

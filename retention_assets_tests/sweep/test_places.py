@@ -118,7 +118,7 @@ def is_refused(lake: Lake, then: Path, now: Path) -> None:
     said = str(swept(lake).refused)
     assert f"Then: {then}{KNOWN_BY}" in said
     assert f"Now: {now}" in said
-    assert "Point the settings of the store back to the first and run again." in said
+    assert "Set the store back to the first place and run again." in said
     assert "place a hold on lake/d" in said
     assert (files(lake.folder / "data"), files(now)) == before
     assert "SWEPT" not in lake.statuses().values()
@@ -164,7 +164,7 @@ def test_a_disk_that_is_mounted_between_batches_in_the_place_of_another_loses_no
         (root / ".retention-store").write_text("0" * 32)
 
     (result,) = lake.sweeps(store=lake.elsewhere(mounts, guards=guards)).values()
-    assert "what was planned of lake/d is in another place than the one to which the settings lead" in str(result.refused)
+    assert "what was planned of lake/d is not at the place that the settings name" in str(result.refused)
     assert (lake.there(), result.outcomes) == (REST, {Outcome.DELETED: 2})
 
 
@@ -189,7 +189,7 @@ def test_what_is_gone_and_needed_again_is_said_to_be_gone(begun: Lake) -> None:
     assert {name: status for name, status in begun.statuses().items() if status == "SWEPT"} == dict.fromkeys(
         ["S1", "S2"], "SWEPT"
     )
-    assert begun.why("S4") == "A sweep had begun on it, and it has deleted nothing of it. Hold 'legal' keeps it."
+    assert begun.why("S4") == "A sweep had begun on it, but has deleted nothing of it. Hold 'legal' keeps it."
     with begun.opened() as ledger, ledger.database.reading() as connection:
         (report,) = ledger.reports.of(DUE.date())
         assert report["bytes_freed"] == 2 * each
@@ -368,7 +368,7 @@ def test_a_removal_that_meets_what_another_store_has_removes_nothing(answers: Ma
         assert (outcomes, errors) == ({"DELETED": 1}, [])
         return
     assert (outcomes, gone) == ({"FAILED": 1}, [])
-    assert "is a place of retention itself or of another store" in errors[0]
+    assert "belongs to retention itself or to another store" in errors[0]
 
 
 @pytest.mark.parametrize("name", ["ledger.db", "retention.yaml", "policies/p.yaml"])
@@ -380,5 +380,5 @@ def test_a_removal_that_meets_a_file_of_retention_itself_removes_nothing(tmp_pat
     before = sorted(lake.place("lake/d", "T1").rglob("*"))
     result = lake.sweeps()["lake/d"]
     assert result.outcomes == {Outcome.FAILED: 1}
-    assert "'here' is a place of retention itself" in result.errors[0]
+    assert "'here' belongs to retention itself" in result.errors[0]
     assert sorted(lake.place("lake/d", "T1").rglob("*")) == before

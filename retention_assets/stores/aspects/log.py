@@ -33,7 +33,7 @@ TEXTS = ROWS.set(ROWS.get_field_index("createdon"), pa.field("createdon", pa.str
 _SHOWN = 40
 # rows per piece, so that no text column exceeds what an Arrow array can hold
 _SLICE = 1_000_000
-NO_URNS = "its urns are not urn:li:<entity>:…, so that no policy of DataHub's is about them; mend or delete those rows by hand"
+NO_URNS = "its urns are not urn:li:<entity>:…, so no DataHub policy matches them; mend or delete those rows by hand"
 
 Ints = npt.NDArray[np.int64]
 
@@ -79,7 +79,7 @@ def _instants(texts: pa.ChunkedArray) -> pa.ChunkedArray:
 
 def _check_range(times: pa.ChunkedArray) -> None:
     if not are_datetimes(times):
-        raise pa.ArrowInvalid("a time that no clock can show")
+        raise pa.ArrowInvalid("an impossible time")
 
 
 def _first_wrong(texts: pa.ChunkedArray) -> int | None:
@@ -107,8 +107,8 @@ def _are_times(texts: pa.ChunkedArray) -> bool:
 def _time_fault(transaction: str, text: str) -> str:
     shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
     return (
-        f"createdon of {transaction} is {shown or 'empty'}, which is no date with a time, in a year from 1 to 9999, such as"
-        " 2026-01-31 12:00:00; write there when the row was made, in UTC"
+        f"createdon of {transaction} is {shown or 'empty'}, not a date with a time in a year from 1 to 9999, such as "
+        "2026-01-31 12:00:00; write the UTC time at which the row was made"
     )
 
 

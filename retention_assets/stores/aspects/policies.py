@@ -45,9 +45,9 @@ def _entry(row: RowMapping, store: str) -> OutsideEntry:
         return OutsideEntry(loaded, str(row["createdby"] or _NOBODY), _instant(row["createdon"]))
     except (ValidationError, ValueError, TypeError, OverflowError) as fault:
         raise Refused(
-            f"The policy {row['urn']}, which {row['createdby'] or _NOBODY} wrote in DataHub, can't be read: {_words(fault)}."
-            f" Nothing of the store {store} is judged or swept until it is mended or deleted there, for it could be one that"
-            " keeps."
+            f"The policy {row['urn']}, which {row['createdby'] or _NOBODY} wrote in DataHub, can't be read: "
+            f"{_words(fault)}. The store {store} is not judged or swept until that policy is mended or deleted there, "
+            "because it could be one that keeps data."
         ) from fault
 
 

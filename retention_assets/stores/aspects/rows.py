@@ -25,14 +25,14 @@ VERSION_AT = "@"
 
 Key = tuple[str, str]
 _CURRENT = "It is the current version of its urn, which is never deleted."
-_ANOTHER = "The row is another one than was planned: its time or its size has changed."
-_UNPLANNED = "There was no such row when it was planned, and now there is one."
-_NO_CURRENT = "Its urn has no current version any more, so nobody can say what it is the history of."
+_ANOTHER = "The row is not the planned one: its time or its size has changed."
+_UNPLANNED = "The row did not exist when the sweep was planned, but exists now."
+_NO_CURRENT = "Its urn has no current version any more, so it is not known what its history belongs to."
 _ROLLED_BACK = (
-    "Version {newest} of its urn is gone, the newest that was to stay: after a rollback, older versions are newer again."
+    "Version {newest} of its urn, the newest that was to stay, is gone. After a rollback, older versions become newer."
 )
-_NO_ROW = "This is no name of a row of this dataset, such as <urn>@<version>."
-RACED = "The row changed in the moment in which it was to be deleted."
+_NO_ROW = "This is not the name of a row of this dataset, such as <urn>@<version>."
+RACED = "The row changed just before its deletion."
 Row = tuple[str, int]
 
 

@@ -23,10 +23,10 @@ class AspectsSettings(DatabaseSettings):
 
     kind: Literal["aspects"] = "aspects"
     table: Annotated[str, AfterValidator(_table_name)] = "metadata_aspect_v2"
-    current_counts: Annotated[bool, Field(description="Whether the current row is one of maxVersions.")] = False
+    current_counts: Annotated[bool, Field(description="Whether maxVersions counts the current row.")] = False
     datahub_policies: Annotated[
         Literal["off", "read"],
-        Field(description="Whether the retention policies that people made in DataHub itself are respected."),
+        Field(description="Whether retention policies that people made in DataHub apply."),
     ] = "off"
 
     @property

@@ -119,18 +119,18 @@ class AspectsStore(DatabaseStore[AspectsSettings]):
             return [str(fault)]
         if not any(set(index[: len(KEY)]) == set(KEY) for index in indexes):
             remarks.append(
-                f"The table {self.settings.table} of the store {self.name} has no index on urn, aspect and version, as"
-                " DataHub's primary key is: each batch of a sweep reads the whole table. Add the key before you sweep."
+                f"The table {self.settings.table} of the store {self.name} has no index on urn, aspect and version like "
+                "DataHub's primary key. Each batch of a sweep reads the whole table. Add the key before you sweep."
             )
         elif not any(index[:1] == ("urn",) for index in indexes):
             remarks.append(
-                f"No index of the table {self.settings.table} of the store {self.name} begins with urn: each share is read by a"
-                " look at all rows."
+                f"No index of the table {self.settings.table} of the store {self.name} begins with urn, so each share reads "
+                "all rows."
             )
         if not writes_ahead(self.database):
             remarks.append(
-                f"The SQLite file of the store {self.name} is not in WAL mode, so that whoever writes to it waits for those who"
-                " read it. PRAGMA journal_mode = WAL changes that for good."
+                f"The SQLite file of the store {self.name} is not in WAL mode, so writers wait for readers. PRAGMA "
+                "journal_mode = WAL changes that permanently."
             )
         return remarks
 

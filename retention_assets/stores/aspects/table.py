@@ -63,8 +63,8 @@ class AspectsTable:
         table = table_of(database, name)
         if missing := [column for column in _NEEDED if column not in table.c]:
             raise Refused(
-                f"The table {name} of the store {database.store} has no column {', '.join(missing)}, as DataHub's table of"
-                " aspects has. Check `table` in the settings."
+                f"The table {name} of the store {database.store} lacks the column {', '.join(missing)} of DataHub's table "
+                "of aspects. Check `table` in the settings."
             )
         return cls(table, database.dialect)
 

@@ -67,14 +67,14 @@ class FolderLayout:
         name = self._name(dataset)
         _check("transaction", transaction, transaction)
         if "/" in transaction:
-            raise Refused(f"The transaction {quote(transaction)} holds a /, so its folder would be another's. {_REMEDY}")
+            raise Refused(
+                f"The transaction {quote(transaction)} holds a /, so its folder would belong to another transaction. {_REMEDY}"
+            )
         folder = tuple("/".join(self.segments).format(dataset=name, transaction=transaction).split("/"))
         if folder[0] == IDENTITY:
-            raise Refused(
-                f"The folder {quote('/'.join(folder))} has the name of the file by which the root is known. {_REMEDY}"
-            )
+            raise Refused(f"The folder {quote('/'.join(folder))} has the name of the file that identifies the root. {_REMEDY}")
         if not {"", ".", ".."}.isdisjoint(folder):
-            raise Refused(f"The folder {quote('/'.join(folder))} does not lie plainly below the root. {_REMEDY}")
+            raise Refused(f"The folder {quote('/'.join(folder))} is not a plain path below the root. {_REMEDY}")
         return folder
 
     def parent(self, dataset: str) -> Folder:
@@ -133,7 +133,7 @@ def _check(what: str, name: str, *segments: str) -> None:
     elif _CONTROL.search(name):
         fault = "holds a control character"
     elif glob := _GLOB.search(name):
-        fault = f"holds {glob[0]}, which file systems take for a pattern"
+        fault = f"holds {glob[0]}, which file systems read as a pattern"
     if fault:
         raise Refused(f"The {what} {quote(name)} {fault}. {_REMEDY}")
 
@@ -172,7 +172,7 @@ class FolderOwnership:
             if whose := self.layout.owner_of_shared(folder, other, name_of):
                 remedy = "Give each a folder of its own by the template `data`, or remove it by hand."
                 is_as_deep = len(folder) == len(self.layout.pattern(other))
-                where = "may be the same on some disks as" if is_as_deep else "lies around or in"
+                where = "may be the same on some disks as" if is_as_deep else "contains or is inside"
                 raise Refused(f"The folder {'/'.join(folder)} {where} that of {whose}. {remedy}")
         if self._holds_log(folder):
             raise Refused(
@@ -296,9 +296,9 @@ class RootSigns:
     def fault(self) -> str:
         place = "/".join((mask_secrets(self.layout.root), *self.layout.segments))
         return (
-            f"None of the newest transactions of {self.dataset}, nor of any other dataset, has a folder at {place}. Mend `data`"
-            f" of the store {self.layout.store}, or mount the disk. Nothing is taken for gone without a sign of the data: if it"
-            " is gone for good, take its lines out of the log."
+            f"None of the newest transactions of {self.dataset}, nor of any other dataset, has a folder at {place}. Mend "
+            f"`data` of the store {self.layout.store}, or mount the disk. The sweep records nothing as gone while there "
+            "is no sign of the data. If the data is gone for good, remove its lines from the log."
         )
 
     def _neighbours(self) -> Iterator[str]:

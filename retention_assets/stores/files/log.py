@@ -160,8 +160,8 @@ def _index_of(log: FilesLog, found: tuple[Found, ...]) -> LogIndex:
         if foreign := next((name for name in names if not name.startswith(begin) or name == begin), None):
             problems.append(
                 Problem(
-                    f"speaks of a dataset that is not of the store {log.store}", file=file.shown, key="dataset", value=foreign,
-                    expected=f"{log.store}/name on each line",
+                    f"names a dataset that does not belong to the store {log.store}", file=file.shown, key="dataset",
+                    value=foreign, expected=f"{log.store}/name on each line",
                     remedy="Move those lines to the log of their own store, or mend the name.",
                 )
             )  # fmt: skip

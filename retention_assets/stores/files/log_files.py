@@ -187,8 +187,8 @@ def _version(info: Mapping[str, Any]) -> str:
     }
     if not any(value not in (None, "") for value in facts.values()):
         raise Refused(
-            f"The file system of {mask_secrets(str(info['name']))} tells nothing by which a changed log would be seen: no"
-            " time, no version. Keep the log on a file system that does."
+            f"The file system of {mask_secrets(str(info['name']))} gives neither time nor version, so a changed log would "
+            "not be noticed. Keep the log on a file system that gives them."
         )
     return repr(sorted(facts.items(), key=str))
 
@@ -340,25 +340,25 @@ def _of_copy(file: LogFile, read: Callable[[Path], pa.Table]) -> pa.Table:
         with local_copy(file) as path:
             return read(path)
     except FileNotFoundError:
-        raise BadInput(Problem("was there a moment ago and is not any more", file=file.shown, remedy="Try again.")) from None
+        raise BadInput(Problem("was removed while it was read", file=file.shown, remedy="Try again.")) from None
 
 
 def check_copy(fs: FileSystem, file: LogFile, copy: Path) -> None:
     """Raises BadInput for a copy that is not the whole file that was listed."""
     size = copy.stat().st_size
     if size != file.size:
-        raise _fault(file, f"came with {size} bytes, and was listed with {file.size}")
+        raise _fault(file, f"came with {size} bytes, but was listed with {file.size}")
     expected = _md5_of(fs, file)
     if expected is None:
         return
     with copy.open("rb") as stream:
         digest = hashlib.file_digest(stream, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
     if digest != expected:
-        raise _fault(file, "came with another content than its store says it has")
+        raise _fault(file, "came with other content than its store reports")
 
 
 def _fault(file: LogFile, what: str) -> BadInput:
-    remedy = "Try again; if it stays so, look at the network and at the store."
+    remedy = "Try again. If that does not help, check the network and the store."
     return BadInput(Problem(what, file=file.shown, expected="the whole file", remedy=remedy))
 
 

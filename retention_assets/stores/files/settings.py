@@ -38,7 +38,7 @@ def _data_template(text: str, info: ValidationInfo) -> str:
     place = locate(text, folder_of(info))
     if place.count("{") != 2:
         raise InvalidValue(
-            "is meant from a folder whose name holds a brace", "a folder without one", f"It is {folder_of(info)}."
+            "is relative to a folder with a brace in its name", "a folder without one", f"It is {folder_of(info)}."
         )
     return place
 
@@ -50,13 +50,13 @@ class FilesSettings(StoreSettings):
 
     kind: Literal["files"] = "files"
     log: Annotated[
-        Location, AfterValidator(_known_file_system), Field(description="Where the logs are: a file, a folder or a URI.")
+        Location, AfterValidator(_known_file_system), Field(description="The place of the logs: a file, a folder or a URI.")
     ]
     data: Annotated[
         str, AfterValidator(_data_template), AfterValidator(_known_file_system), Field(description="A transaction's folder.")
     ]
     versions: Annotated[
-        Literal["keep", "delete"], Field(description="What becomes of the versions in a bucket that keeps them.")
+        Literal["keep", "delete"], Field(description="What happens to old versions in a bucket with versioning.")
     ] = "keep"
 
     @property

@@ -199,12 +199,15 @@ class FilesStore:
         def remove(target: Target) -> RemovedFolder | None:
             permit()
             if not owners.knows(target.transaction) and folders.measure(going[target]) is not None:
-                raise Refused(f"The log does not know {quote(target.transaction)} in {dataset}: its folder may be another's.")
+                raise Refused(
+                    f"The log does not know {quote(target.transaction)} in {dataset}: its folder may belong to something else."
+                )
             freed = folders.delete_tree(going[target], permit, partial(_check_planned, target))
             if freed is None and not is_known():
                 raise Refused(
-                    f"Neither {'/'.join(going[target])} nor any other folder of {dataset} is in {mask_secrets(layout.root)}. Is"
-                    " it the right disk, the right bucket? Nothing is taken for gone without a sign of the data."
+                    f"Neither {'/'.join(going[target])} nor any other folder of {dataset} is in "
+                    f"{mask_secrets(layout.root)}. Is it the right disk, the right bucket? The sweep records nothing as "
+                    "gone while there is no sign of the data."
                 )
             return freed
 
@@ -214,7 +217,7 @@ class FilesStore:
     def _open_folders(self, layout: FolderLayout) -> Place:
         if "::" in layout.root:
             # such a place is a copy or an archive: removing there removes elsewhere, or nowhere
-            raise Refused(f"Data at {mask_secrets(layout.root)} cannot be removed. Name the file system itself, without ::.")
+            raise Refused(f"Data at {mask_secrets(layout.root)} can't be deleted. Name the file system directly, without ::.")
         place = open_place(layout.root, self.settings.guarded, self.settings.deletes_versions)
         place.check_root()
         return place
@@ -222,7 +225,7 @@ class FilesStore:
     def _append_tombstones(self, dataset: str, transactions: Sequence[str]) -> None:
         log = sound_log(self.read([dataset]))
         if fault := next((fault for fault in log.datasets["fault"].to_pylist() if fault), None):
-            raise Refused(f"The history of {dataset} is not sound, so what is in a latest view cannot go: {fault}")
+            raise Refused(f"The history of {dataset} is not sound, so data of a latest view can't be deleted: {fault}")
         if lines := tombstones_for(log, dataset, transactions, now()):
             append_tombstones(self.settings.log, lines)
 

@@ -117,8 +117,8 @@ def append_tombstones(log: str, lines: Sequence[Mapping[str, Any]]) -> None:
     local = is_local(fs)
     if not can_append(log):
         raise Refused(
-            f"The log {mask_secrets(log)} cannot be added to, so readers of the latest view would not learn what is gone. "
-            "Keep the log in a folder."
+            f"The log {mask_secrets(log)} can't be appended to, so readers of the latest view would not learn what is "
+            "deleted. Keep the log in a folder."
         )
     written = {f"{line['transaction']}.jsonl": f"{json.dumps(line, ensure_ascii=False)}\n".encode() for line in lines}
     if local and Path(path).is_file():

@@ -148,7 +148,7 @@ class OtherTables:
                 ask = partial(self._claimed_by, name, tables[name], fence, own - claims.keys(), load, threads)
                 claimed = self._patiently(name, ask)
             except (Unreadable, Refused) as fault:
-                text = f"whether {name} has files of this table can't be told, so nothing was deleted"
+                text = f"it is unknown whether {name} has files of this table, so nothing was deleted"
                 raise Refused(f"{text}; mend it or drop that name: {fault}") from fault
             claims |= dict.fromkeys(claimed, name)
         return claims
@@ -292,7 +292,7 @@ def _reason(name: str, table: Table, load: Callable[[str], Table | None]) -> str
     try:
         other = load(name)
     except Refused as fault:
-        text = f"whether {name} reads the files of this table as well can't be told, so nothing was deleted"
+        text = f"it is unknown whether {name} also reads the files of this table, so nothing was deleted"
         return f"{text}; mend it or drop that name: {fault}"
     if other is None:
         return None
@@ -302,7 +302,7 @@ def _reason(name: str, table: Table, load: Callable[[str], Table | None]) -> str
         text, copied = f"{name} is another table in the same folder and may read what would be deleted", "one of them"
     else:
         return None
-    remedy = f"copy {copied} into a folder of its own if it is still needed, then drop its name without purging"
+    remedy = f"copy {copied} into its own folder if it is still needed, then drop its name without purging"
     return f"{text}, so nothing was; {remedy}"
 
 

@@ -214,7 +214,7 @@ def files_reached(table: Table, parallelism: int) -> Iterator[ReachedFiles]:
     yield ReachedFiles("metadata log", tuple(entry.metadata_file for entry in metadata.metadata_log))
     yield ReachedFiles("version hint", _version_hints(table))
     if not collects_garbage(metadata):
-        yield ReachedFiles("gc.enabled is not true, so that everything stays", folders_of(metadata), folders=True)
+        yield ReachedFiles("gc.enabled is not true, so everything stays", folders_of(metadata), folders=True)
     yield ReachedFiles("statistics", tuple(one.statistics_path for one in metadata.statistics))
     yield ReachedFiles("partition statistics", tuple(one.statistics_path for one in metadata.partition_statistics))
     lists = tuple(dict.fromkeys(snapshot.manifest_list for snapshot in metadata.snapshots))

@@ -40,7 +40,7 @@ class IcebergSettings(StoreSettings):
         tuple[Annotated[str, Field(min_length=1)], ...], BeforeValidator(tuple_of), Field(min_length=1, description="Globs.")
     ] = ("*",)
     model: Annotated[
-        Literal["states", "deltas"], Field(description="A snapshot is a full state, or what its operation says.")
+        Literal["states", "deltas"], Field(description="Whether each snapshot is a full state, or what its operation says.")
     ] = "states"
 
     @property

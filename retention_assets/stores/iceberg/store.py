@@ -102,7 +102,7 @@ class IcebergStore(LazyStore[IcebergSettings]):
         try:
             table = self._load(dataset)
         except Unloadable as fault:
-            raise Refused(f"{fault}. Nothing of {dataset} is swept before it can be read.") from fault
+            raise Refused(f"{fault}. {dataset} is not swept until it can be read.") from fault
         if table is None:
             return [PreparedTarget(transaction) for transaction in transactions]
         return prepare_table(table, transactions, _THREADS, self._parsed)

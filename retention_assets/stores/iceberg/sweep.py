@@ -33,10 +33,10 @@ from retention_assets.stores.protocol import Permit, PreparedTarget, Remains, Sw
 
 GARBAGE_STAYS = "table property gc.enabled is false"
 TABLE_MISSING = (
-    "the table is not in the catalog: it was dropped, or this is another catalog. Nothing is taken for gone, and its files, if"
-    " any, are left"
+    "the table is not in the catalog: it was dropped, or this is another catalog. The sweep records nothing as "
+    "gone, and its files stay"
 )
-_ANOTHER = "another table has the name now; the files of the earlier one are left"
+_ANOTHER = "another table has the name now; the files of the earlier table stay"
 _COMMITS = 5
 
 
@@ -92,7 +92,7 @@ class TableSweep:
             # an unavailable catalog is one more way in which a target fails
             self._settle(names, Outcome.FAILED, str(fault))
         except Unreadable as fault:
-            why = "nothing was deleted, because what other snapshots need is not known"
+            why = "nothing was deleted, because it is unknown what other snapshots need"
             self._settle(names, Outcome.FAILED, f"{why}: {fault}")
         return [self.outcomes[name] for name in names]
 
@@ -166,7 +166,7 @@ class TableSweep:
                 ids = {one: name for one, name in ids.items() if name in self.going}
             self._keep_dropped(table, loaded, ids, dropping)
             return
-        why = f"others changed the table during each of {_COMMITS} commits, and the next sweep tries again"
+        why = f"other writers changed the table during each of {_COMMITS} commits; the next sweep tries again"
         late = list(self._spare_referenced(table.metadata).values())
         self._settle(late, Outcome.FAILED, f"{why}; the last was refused: {refused}")
 
@@ -181,7 +181,7 @@ class TableSweep:
         try:
             dropped = refs_dropped(table, loaded, ids, dropping)
         except CommitUnknown as fault:
-            why = "it is expired, but whether a branch or tag was just made on it can't be looked up, so its files are left"
+            why = "it is expired, but it is unknown whether a branch or tag was just made on it, so its files stay"
             self.kept += [self.going[name].note.manifest_list for name in ids.values()]
             self._settle(ids.values(), Outcome.SPARED, f"{why}: {fault}")
             return
@@ -208,7 +208,7 @@ class TableSweep:
             self._settle([name], Outcome.FAILED, f"could not be deleted: {_first_of(removed.failed)}")
         else:
             sentences += [
-                f"{ref.snapshot_ref_type} {label} was dropped with it, as it is over" for label, ref in one.drops.items()
+                f"{ref.snapshot_ref_type} {label} was dropped with it, because it has ended" for label, ref in one.drops.items()
             ]
             left = sum(not fault.missing for fault in skipped) + sum(map(len, removed.left.values()))
             self._settle([name], Outcome.DELETED, "; ".join(sentences) or None, removed.bytes, left)
@@ -216,7 +216,7 @@ class TableSweep:
     def _reload(self) -> Table:
         table = self.load()
         if table is None:
-            raise Unloadable("the table was dropped meanwhile; its files are left")
+            raise Unloadable("the table was dropped meanwhile; its files stay")
         if str(table.metadata.table_uuid) != self.uuid:
             raise Unloadable(_ANOTHER)
         return table

@@ -31,8 +31,8 @@ NUMBER = {name: np.int8(number) for number, name in enumerate(CLASSES)}
 _REASONS = {
     ObjectClass.RESERVED: "is of a reserved realm",
     ObjectClass.YOUNG: "is young",
-    ObjectClass.UNKNOWN_KIND: "is of a kind that is not known",
-    ObjectClass.UNHANDLED: "is of a realm that no source speaks for",
+    ObjectClass.UNKNOWN_KIND: "has an unknown kind",
+    ObjectClass.UNHANDLED: "is in a realm that no source covers",
 }
 _REASON_OF = pa.array([_REASONS.get(name) for name in CLASSES], pa.string())
 

@@ -174,7 +174,7 @@ class ObjectDeletion:
     @cached_property
     def _place(self) -> Place:
         if self.settings.data_root is None:
-            raise Refused("Nobody said where the objects are that are listed. Name it in the settings as `listing.path`.")
+            raise Refused("The place of the listed objects is unknown. Name it in the settings as `listing.path`.")
         return open_place(self.settings.data_root, self.settings.guarded)
 
     def _unplanned(self, targets: Sequence[Target]) -> list[SweptTarget]:
@@ -195,7 +195,7 @@ class ObjectDeletion:
         root, conditional = self.settings.data_root or "", is_conditional(self.settings)
         if "::" in root:
             # such a place is a copy or an archive: removing there removes elsewhere, or nothing
-            raise Refused(f"Objects at {mask_secrets(root)} cannot be removed. Name the file system itself, without ::.")
+            raise Refused(f"Objects at {mask_secrets(root)} can't be deleted. Name the file system directly, without ::.")
         by_key, failed = {target.transaction: target for target in targets}, list[SweptTarget]()
         due = [DueObject(key) for key in by_key]
         if is_on_s3(root):

@@ -74,9 +74,7 @@ class CodedEdges:
             for name, places in zip(ends, pair, strict=True):
                 np.take(order, places, out=places)
                 if not keys.take(pa.array(places)).equals(join_chunks(table[name]).cast(pa.large_string())):
-                    raise Refused(
-                        "Two keys of edges have the same fingerprint, which happens once in many thousand years. Scan again."
-                    )
+                    raise Refused("Two keys of edges have the same fingerprint, which is extremely rare. Scan again.")
         begins, targets = (np.concatenate([pair[at] for pair in codes]) for at in (0, 1))
         names, realm = words_of(join_chunks(pa.chunked_array(realms).unify_dictionaries()))
         return cls(begins, targets, np.where(realm == len(names), -1, realm), keys, tuple(names))

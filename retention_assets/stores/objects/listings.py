@@ -50,8 +50,8 @@ class PathObjects:
         shown = mask_secrets(self.location)
         if (timeless := next((entry.key for entry in entries if entry.time is None), None)) is not None:
             raise Refused(
-                f"{shown} does not say when {quote(timeless, 200)} was written, and ages are not guessed. List it in another"
-                " way: `parquet`, `table` or `sql`."
+                f"{shown} gives no time for {quote(timeless, 200)}, and ages are never guessed. List it in another way: "
+                "`parquet`, `table` or `sql`."
             )
         keys, sizes, times, versions, generations, etags, inodes, links = zip(*entries, strict=True)
         created = np.asarray(times, np.int64) // 1000
@@ -74,8 +74,7 @@ class PathObjects:
         except UnicodeEncodeError:
             bad = next(key for key in keys if key != key.encode(errors="ignore").decode())
             raise Refused(
-                f"A name in {shown} is not UTF-8: {quote(bad, 200)}. References could not name it. Rename it, or keep it"
-                " elsewhere."
+                f"A name in {shown} is not UTF-8: {quote(bad, 200)}. References could not name it. Rename or move it."
             ) from None
         return objects_batch(names, {"size": size, "created_at": pa.array(created).cast(INSTANT), "condition": condition})
 

@@ -222,7 +222,7 @@ class _LookRun:
             counts = count_sources(sources, about, done, kind)
             # one has probably lost some since its scan
             if losses := find_losses(settings.brakes, counts, order.last, now()):
-                raise SourceNotWhole(f"{'; '.join(losses)}; or have it scanned anew (`retention run --mark-only`).")
+                raise SourceNotWhole(f"{'; '.join(losses)}; or scan again (`retention run --mark-only`).")
         return done
 
 

@@ -21,7 +21,7 @@ from retention_assets.stores.places import Entry
 from retention_assets.stores.places.protocol import ANOTHER, NO_VERSION
 from retention_assets.stores.protocol import Target
 
-_UNTOLD = "nothing tells whether it is another object now"
+_UNTOLD = "it is unknown whether it is another object now"
 _TEXTS, _NUMBERS = ("version", "generation", "etag"), ("mtime_ns", "size", "inode", "created_at")
 # recorded, but not compared
 _LINKS = "links"
@@ -49,7 +49,7 @@ class ObjectCondition:
         try:
             return cls.of(json.loads(text))
         except ValueError:
-            raise Refused(f"{quote(text)} is no condition of an object. Plan the deletion anew.") from None
+            raise Refused(f"{quote(text)} is not a condition of an object. Plan the deletion again.") from None
 
     @classmethod
     def of(cls, facts: Any) -> Self:
@@ -59,7 +59,7 @@ class ObjectCondition:
             (type(value) is int) if name in numbers else name in _TEXTS and isinstance(value, str)
             for name, value in facts.items()
         ):
-            raise Refused(f"{quote(json.dumps(facts))} is no condition of an object. Plan the deletion anew.")
+            raise Refused(f"{quote(json.dumps(facts))} is not a condition of an object. Plan the deletion again.")
         return cls(**facts)
 
     @property
@@ -109,7 +109,7 @@ def _fact(name: str, values: pa.Array) -> pa.Array:
 
 
 # for targets without a note that exist now
-NO_NOTE = "It was not there when the sweep was planned, so it is another object now."
+NO_NOTE = "It did not exist when the sweep was planned, so it is another object now."
 
 
 @dataclass(frozen=True)
@@ -153,13 +153,13 @@ def planned_of(target: Target, conditional: bool) -> PlannedObject | None:
         note = json.loads(target.note)
         facts, created_at, size, realm = (note[name] for name in ("condition", "created_at", "size", "realm"))
     except (ValueError, TypeError, KeyError):
-        raise Refused(f"{quote(target.note)} is no note of an object. Plan the deletion anew.") from None
+        raise Refused(f"{quote(target.note)} is not a note of an object. Plan the deletion again.") from None
     condition = None
     if conditional:
         known = ObjectCondition.of(facts) if facts else ObjectCondition()
         condition = replace(known, created_at=created_at, size=size)
         if condition == ObjectCondition(size=size):
-            raise Refused("Nothing was noted by which it can be told from another object of its key. It stays.")
+            raise Refused("The plan has no note that distinguishes it from another object of its key. It stays.")
     one_name = not facts or facts.get("links") is None
     return PlannedObject(target.transaction, size or 0, realm, condition, size or 0 if target.begun_earlier and one_name else 0)
 

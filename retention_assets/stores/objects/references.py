@@ -78,19 +78,18 @@ def _open_store(settings: ObjectsSettings, source: StoreReferences) -> RowSource
         case FilesSettings():
             return TransactionFolderSource(label, other, ListingRoot(_root_of(settings, label), _EQUAL_SCHEMES))
         case None:
-            raise Refused(
-                f"The store {source.store} that `references` of {settings.name} names is not known. Name one of this file."
-            )
+            raise Refused(f"The store {source.store} in `references` of {settings.name} is unknown. Name a store of this file.")
     raise Refused(
-        f"The store {source.store} is of kind {other.kind}, which names no files. `store` in `references` can be one of kind"
-        f" iceberg or files; of others name what refers to the objects of {settings.name}, such as a table by `sql`."
+        f"The store {source.store} is of kind {other.kind}, which names no files. `store` in `references` needs a store of "
+        f"kind iceberg or files. For other kinds, name the data that refers to the objects of {settings.name}, such as a "
+        "table by `sql`."
     )
 
 
 def _root_of(settings: ObjectsSettings, what: str) -> str:
     if settings.data_root is None:
         raise Refused(
-            f"References by `{what}` are files, and the listing of {settings.name} does not say below which place its keys are."
-            " Write `path` beside the other keys of `listing`."
+            f"References by `{what}` are files, but the listing of {settings.name} does not name the place of its keys. Add "
+            "`path` to `listing`."
         )
     return settings.data_root

@@ -41,7 +41,7 @@ class ScanFailed(Refused):
     of distinct ones if they were too many for the filter: the next scan is sized for it."""
 
     def __init__(self, store: str, why: str, references: int | None = None) -> None:
-        super().__init__(f"The scan of the store {store} failed, and nothing of it is marked: {why}")
+        super().__init__(f"The scan of the store {store} failed, so it marks nothing: {why}")
         self.store, self.why, self.references = store, why, references
 
 
@@ -128,7 +128,7 @@ class ScanResult:
         """Reasons why the result no longer holds: changed settings, and realms no longer PURGING. Objects in such realms were
         checked neither for age nor for references."""
         keys = [key for key, digest in judging.items() if self.judging.get(key, digest) != digest]
-        changed = [f"its settings are other ones by now ({', '.join(keys)})"] if keys else []
+        changed = [f"its settings have changed ({', '.join(keys)})"] if keys else []
         stopped = sorted(set(self.purging).difference(purging))
         return changed + ([f"no longer PURGING: {', '.join(stopped)}"] if stopped else [])
 
@@ -146,7 +146,7 @@ _RESULT = TypeAdapter(ScanResult)
 def find_source_faults(brakes: Brakes, result: ScanResult, last: ScanResult | None) -> list[str]:
     """Reasons why sources cannot be trusted, with their numbers; any of them fails the scan."""
     is_empty = {source.label: source.rows == 0 and brakes.empty_source == "refuse" for source in result.sources}
-    remedy = f"where that is right, set brakes.empty_source of {result.store} to allow"
+    remedy = f"if that is right, set brakes.empty_source of {result.store} to allow"
     faults = [f"{label} has no reference at all; {remedy}" for label, empty in is_empty.items() if empty]
     filled = [source for source in (*result.sources, *result.edge_sources) if not is_empty.get(source.label)]
     return faults + find_losses(brakes, filled, last, result.started_at)
@@ -162,13 +162,13 @@ def find_losses(brakes: Brakes, sources: Iterable[SourceCount], last: ScanResult
     shards = {source.label: source.shards for source in (*last.sources, *last.edge_sources)}
     for source in sources:
         if 0 < source.shards < shards.get(source.label, 0):
-            remedy = "Put back what is missing; where they come and go, write `shards: changing` beside the source"
+            remedy = "Restore the missing ones. If they come and go, write `shards: changing` beside the source"
             losses.append(
                 f"{source.label} is not whole: it had {shards[source.label]:,} files or shares last time and has"
                 f" {source.shards:,}. {remedy}"
             )
         elif shrunk := _shrunk(brakes, peaks.get(source.label), source.distinct, last):
-            remedy = f"where that is right, set brakes.references_shrink of {last.store} higher"
+            remedy = f"if that is right, raise brakes.references_shrink of {last.store}"
             losses.append(f"{source.label} {shrunk}; {remedy}")
     return losses
 
@@ -223,8 +223,8 @@ def find_brakes(brakes: Brakes, result: ScanResult, last: ScanResult | None) -> 
     unresolved, distinct, most = result.unresolved_references, result.distinct_references, brakes.unresolved_references
     if _is_beyond(unresolved, distinct, most):
         reasons.append(
-            f"{unresolved:,} of {distinct:,} references name nothing that is listed, {_percent_of(unresolved / distinct)}, and"
-            f" brakes.unresolved_references is {_percent_of(most)}: is a prefix wrong?"
+            f"{unresolved:,} of {distinct:,} references name no listed object, {_percent_of(unresolved / distinct)}, and "
+            f"brakes.unresolved_references is {_percent_of(most)}: is a prefix wrong?"
         )
     return reasons
 

@@ -79,7 +79,7 @@ class BloomFilter(SettingsPart):
     @model_validator(mode="after")
     def _rates_agree(self) -> Self:
         if self.max_fpp < self.fpp:
-            raise InvalidValue("is lower than fpp, so that every scan would be refused", f"{self.fpp} or more", key="max_fpp")
+            raise InvalidValue("is lower than fpp, so every scan would be refused", f"{self.fpp} or more", key="max_fpp")
         return self
 
 
@@ -89,11 +89,11 @@ Share = Annotated[float, Field(ge=0, le=1)]
 class Brakes(SettingsPart):
     """Limits beyond which a scan marks nothing until a person has looked."""
 
-    references_shrink: Annotated[Share, Field(description="By which share references may be fewer than at most.")] = 0.2
-    within: Annotated[Length, Field(description="How old the scan may be that had most.")] = Duration(days=30)
-    unreferenced_fraction: Annotated[Share, Field(description="Of judged objects, and of their bytes.")] = 0.9
-    unresolved_references: Annotated[Share, Field(description="Of distinct references, that name nothing listed.")] = 0.5
-    empty_source: Annotated[Literal["refuse", "allow"], Field(description="A source without any reference.")] = "refuse"
+    references_shrink: Annotated[Share, Field(description="The share by which the number of references may fall.")] = 0.2
+    within: Annotated[Length, Field(description="How old the scan with the most references may be.")] = Duration(days=30)
+    unreferenced_fraction: Annotated[Share, Field(description="Share of the judged objects, and of their bytes.")] = 0.9
+    unresolved_references: Annotated[Share, Field(description="Share of distinct references without a listed object.")] = 0.5
+    empty_source: Annotated[Literal["refuse", "allow"], Field(description="A source without references.")] = "refuse"
 
 
 class Rates(SettingsPart):
@@ -109,7 +109,7 @@ class DeleteSettings(SettingsPart):
 
     condition: Annotated[
         Literal["auto", "none"],
-        Field(description="auto: version, generation, ETag, or creation and size, whatever the place has. none: nothing."),
+        Field(description="auto: version, generation, ETag, or creation and size, as the place has them. none: no condition."),
     ] = "auto"
 
 
@@ -117,7 +117,7 @@ def _sources(value: object) -> object:
     if value == "none":
         return ()
     if value in ([], ()):
-        raise InvalidValue("is empty", "sources, or the word none: nothing refers to the objects, and age alone decides")
+        raise InvalidValue("is empty", "sources, or the word none: nothing refers to the objects, and only age decides")
     return tuple_of(value)
 
 
@@ -156,18 +156,18 @@ class ObjectsSettings(StoreSettings):
     has_branches: ClassVar[bool | None] = False
 
     kind: Literal["objects"] = "objects"
-    listing: Annotated[Listing, Field(description="Where the objects are listed: path, inventory, table, parquet or sql.")]
+    listing: Annotated[Listing, Field(description="The listing of the objects: path, inventory, table, parquet or sql.")]
     dataset: Annotated[
         str | None,
         AfterValidator(lambda text: text and _template(text)),
-        Field(description="A dataset's name. If left out: {realm} where objects have realms, else one for all."),
+        Field(description="A dataset's name. By default {realm} if objects have realms, else one dataset for all."),
     ] = None
     realm: Annotated[str | FromColumn | None, BeforeValidator(_realm)] = None
     kind_of: Derived | None = None
     references: Annotated[
         tuple[ReferenceSettings, ...],
         BeforeValidator(_sources, json_schema_input_type=tuple[ReferenceSettings, ...] | Literal["none"]),
-        Field(description="Who says what is needed; none: nobody, and age alone decides."),
+        Field(description="The data that refers to objects; none: only age decides."),
     ]
     edges: Annotated[tuple[EdgeSettings, ...], BeforeValidator(tuple_of)] = ()
     known_kinds: Annotated[
@@ -176,7 +176,7 @@ class ObjectsSettings(StoreSettings):
     min_age: Annotated[Length, AfterValidator(_min_age), Field(description="Younger objects are never judged.")] = Duration(
         seconds=3 * 3600
     )
-    rewrites: Annotated[bool, Field(description="Writers use existing objects again (content addressing).")] = False
+    rewrites: Annotated[bool, Field(description="Writers reuse existing objects (content addressing).")] = False
     filter: Annotated[
         FingerprintFilter | BloomFilter,
         Field(discriminator="kind", description="How references are kept."),
@@ -185,7 +185,9 @@ class ObjectsSettings(StoreSettings):
     brakes: Brakes = Brakes()
     rates: Rates = Rates()
     delete: DeleteSettings = DeleteSettings()
-    rows_up_to: Annotated[int, Field(ge=0, description="Up to so many objects, every one has a row in the log.")] = 1_000_000
+    rows_up_to: Annotated[int, Field(ge=0, description="Up to this many objects, each object has a row in the log.")] = (
+        1_000_000
+    )
     scans_kept: Annotated[int, Field(ge=1)] = 50
 
     @model_validator(mode="after")
@@ -194,10 +196,12 @@ class ObjectsSettings(StoreSettings):
         for key, name, source in (("realm", "realm", self.realm), ("kind_of", "kind", self.kind_of)):
             if isinstance(source, FromColumn) and columns is None:
                 raise InvalidValue(
-                    "names a column, and a path or an inventory has none", "parts or a pattern of the key", key=key
+                    "names a column, but a path or an inventory has none", "parts or a pattern of the key", key=key
                 )
             if source is not None and (column := getattr(columns, name, None)) is not None:
-                raise InvalidValue(f"is said twice: here, and as a column of the listing ({column})", "one of the two", key=key)
+                raise InvalidValue(
+                    f"is given twice: here, and as a column of the listing ({column})", "one of the two", key=key
+                )
         return self
 
     @model_validator(mode="after")
@@ -206,7 +210,7 @@ class ObjectsSettings(StoreSettings):
         of_realm = set(_PLACEHOLDER.findall(self.realm)) if isinstance(self.realm, str) else set[str]()
         if self.has_realms and self.dataset is not None and "realm" not in parts and not (of_realm and of_realm <= parts):
             raise InvalidValue(
-                "names no realm, and objects of several realms would be in one dataset", "a template with {realm}",
+                "names no realm, so objects of several realms would be in one dataset", "a template with {realm}",
                 "Write {realm} into it, or leave `dataset` out: then each realm is a dataset.", key="dataset",
             )  # fmt: skip
         return self
@@ -266,7 +270,7 @@ class ObjectsSettings(StoreSettings):
                 if source.store not in others or source.store == self.name:
                     known = ", ".join(sorted(others.keys() - {self.name})) or "there is none"
                     raise InvalidValue(
-                        f"refers to a store that is not there: {source.store}", f"another store of this file: {known}",
+                        f"refers to a store that does not exist: {source.store}", f"another store of this file: {known}",
                         key=("references", number, "store"),
                     )  # fmt: skip
                 references[number] = source.model_copy(update={"settings": others[source.store]})

@@ -13,7 +13,7 @@ from retention_assets.stores.records.settings import ColumnName, TableName
 from retention_assets.stores.settings import Cascading, RowPolicies, SettingsPart, StoreSettings, tuple_of
 
 _Glob = Annotated[Location, Field(description="A glob.")]
-_Place = Annotated[Location | None, Field(description="Where the objects are that it lists: needed to delete.")]
+_Place = Annotated[Location | None, Field(description="The place of the listed objects, needed to delete them.")]
 
 
 def one_of(kinds: Mapping[str, type[BaseModel]]) -> Callable[[Any, ValidationInfo], Any]:
@@ -27,7 +27,7 @@ def one_of(kinds: Mapping[str, type[BaseModel]]) -> Callable[[Any, ValidationInf
         kind = next((kinds[key] for key in kinds if key in value), None)
         if kind is None:
             keys = ", ".join(map(str, value)) or "nothing"
-            raise InvalidValue(f"is of no known kind: it says {keys}", expected)
+            raise InvalidValue(f"has no known kind: it has {keys}", expected)
         return kind.model_validate(value, context=info.context)
 
     return read
@@ -62,9 +62,7 @@ class InventoryListing(SettingsPart):
     """The newest complete inventory of a bucket, as S3 Inventory writes it."""
 
     inventory: InventoryPlace
-    path: Annotated[Location | None, Field(description="Where the objects are; the inventory's bucket unless it is set.")] = (
-        None
-    )
+    path: Annotated[Location | None, Field(description="The place of the objects; by default the inventory's bucket.")] = None
 
 
 class ListingTable(SettingsPart):
@@ -86,7 +84,7 @@ class ParquetFiles(SettingsPart):
     """Parquet files that list objects as they were at an instant."""
 
     files: _Glob
-    as_of: Annotated[Instant, Field(description="When it was listed: the age of a listing is not guessed.")]
+    as_of: Annotated[Instant, Field(description="When it was listed: the age of a listing is never guessed.")]
     columns: ListedColumns = ListedColumns()
 
 
@@ -137,7 +135,8 @@ class SourceSettings(SettingsPart):
     """Settings of every source of references or edges."""
 
     shards: Annotated[
-        Literal["changing"] | None, Field(description="`changing`: its files or shares come and go, and fewer is not less.")
+        Literal["changing"] | None,
+        Field(description="`changing`: its files or shares come and go, so fewer of them are not a fault."),
     ] = None
 
 
@@ -154,13 +153,13 @@ class _ParquetColumns(SourceSettings):
 class _TableColumns(SourceSettings):
     sql: StoreUrl
     table: TableName
-    where: Annotated[str | None, Field(min_length=1, description="A condition in the words of the database.")] = None
+    where: Annotated[str | None, Field(min_length=1, description="A condition in the SQL of the database.")] = None
 
 
 class _Referring(SettingsPart):
     key: ColumnName
     realm: ColumnName | None = None
-    from_: Annotated[ColumnName | None, Field(alias="from", description="Who refers to it.")] = None
+    from_: Annotated[ColumnName | None, Field(alias="from", description="The referring object.")] = None
 
     @property
     def columns(self) -> tuple[str | None, ...]:
@@ -202,10 +201,10 @@ class IcebergCatalog(SettingsPart):
     namespaces: Annotated[
         tuple[Annotated[str, Field(min_length=1)], ...], BeforeValidator(tuple_of), Field(min_length=1, description="Globs.")
     ] = ("*",)
-    equal_schemes: Annotated[dict[str, str], Field(description="Schemes that mean another one.")] = Field(
+    equal_schemes: Annotated[dict[str, str], Field(description="Schemes that are equal to another one.")] = Field(
         default_factory=lambda: {"s3a": "s3", "s3n": "s3"}
     )
-    equal_authorities: Annotated[dict[str, str], Field(description="Authorities that mean another one.")] = Field(
+    equal_authorities: Annotated[dict[str, str], Field(description="Authorities that are equal to another one.")] = Field(
         default_factory=dict
     )
 

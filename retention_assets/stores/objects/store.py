@@ -120,17 +120,17 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
         warnings = []
         if not self.settings.references:
             warnings.append(
-                f"Nothing refers to the objects of the store {self.name} (`references: none`): age alone decides what goes."
+                f"Nothing refers to the objects of the store {self.name} (`references: none`): only age decides what goes."
             )
         if not is_conditional(self.settings):
             warnings.append(
-                f"The store {self.name} deletes without a condition: an object that is written anew under its key while a sweep"
-                " runs is deleted as well. Take `delete.condition: none` out of its settings unless its place knows no better."
+                f"The store {self.name} deletes without a condition: an object that is rewritten under its key during a "
+                "sweep is deleted too. Remove `delete.condition: none` from its settings if its place supports conditions."
             )
         if self.settings.rewrites:
             warnings.append(
-                f"Writers of the store {self.name} use objects again that are there already (`rewrites`): each has to touch or"
-                " write an object anew before it refers to it, or the bucket has to keep versions; and policies need a grace."
+                f"Writers of the store {self.name} reuse existing objects (`rewrites`). Each must touch or rewrite an "
+                "object before referring to it, or the bucket must keep versions. Policies need a grace."
             )
         rows = self._rows
         questions: list[Callable[[], list[str]]] = [] if rows is None else [lambda: rows.cascades().warnings()]
@@ -150,8 +150,8 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
         if (kind := kind_of(ForeignDatabase(source.sql, self.name), source.table)) is None:
             return []
         return [
-            f"The source {source.table} of the store {self.name} is {kind}, which may hide rows: an object to which only hidden"
-            " rows refer is deleted. Name the table that holds the rows."
+            f"The source {source.table} of the store {self.name} is {kind}, which may hide rows: objects with references "
+            "only in hidden rows are deleted. Name the table that holds the rows."
         ]
 
     def accepted_cascades(self) -> str | None:
@@ -279,9 +279,9 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
             twice = often[0]["values"].as_py()
             realms = sorted({str(realm) for realm in objects.filter(pc.equal(objects["key"], twice))["realm"].to_pylist()})
             raise Refused(
-                f"The object {quote(twice, 200)} of the store {self.name} is listed more than once (realms"
-                f" {', '.join(realms)}), and its place has it once: what is done for one realm would be done to all. List each"
-                " object once."
+                f"The object {quote(twice, 200)} of the store {self.name} is listed more than once (realms "
+                f"{', '.join(realms)}), but exists once: deleting it for one realm would delete it for all. List each "
+                "object once."
             )
         return objects
 

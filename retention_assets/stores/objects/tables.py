@@ -178,8 +178,9 @@ def _check_realms(realms: pa.Array, keys: pa.Array, store: str) -> None:
         name = bad[0].as_py()
         key = keys[pc.index(realms, bad[0]).as_py()].as_py()
         raise Refused(
-            f"The object {quote(key, 200)} of the store {store} would be in the realm {quote(name)}, which is no name of a"
-            " realm: letters, digits, _ . and - in each part between slashes. Mend `realm` in the settings, or move the object."
+            f"The object {quote(key, 200)} of the store {store} would be in the realm {quote(name)}, which is not a valid "
+            "name: letters, digits, _ . and - in each part between slashes. Mend `realm` in the settings, or move the "
+            "object."
         )
 
 

@@ -35,7 +35,7 @@ def check_scheme(place: str) -> None:
             guess = nearest(scheme.lower(), sorted(known_implementations))
             remedy = f"Did you mean {guess}:// ?" if guess else "A path of this machine needs no scheme."
             raise InvalidValue(
-                f"begins with {scheme}:, which no file system is known by", "a path, or a URI such as s3://…", remedy
+                f"begins with {scheme}:, which is not a known file system", "a path, or a URI such as s3://…", remedy
             )
         if missing := _missing_driver(scheme):
             extra = "pip install 'retention-assets[s3]'"
@@ -68,7 +68,7 @@ def open_file_system(place: str) -> tuple[FileSystem, str]:
     except ImportError as fault:
         # fsspec names the missing package; the one for S3 comes with an extra
         if "s3fs" in str(fault):
-            raise Refused("s3fs is not installed, which speaks with S3: pip install 'retention-assets[s3]'.") from fault
+            raise Refused("s3fs is not installed. S3 needs it: pip install 'retention-assets[s3]'.") from fault
         raise Refused(f"The driver for this place is not installed: {fault}. Install it where retention runs.") from fault
     except Exception as fault:
         try:
@@ -78,8 +78,8 @@ def open_file_system(place: str) -> tuple[FileSystem, str]:
         # some drivers connect in their constructor and raise anything
         [line, *_] = str(fault).splitlines() or [""]
         raise Refused(
-            f"The file system of {mask_secrets(place)} cannot be opened: {type(fault).__name__}: {mask_text(line)}."
-            " Is it reachable, and is what its driver needs installed here?"
+            f"The file system of {mask_secrets(place)} can't be opened: {type(fault).__name__}: {mask_text(line)}. Check "
+            "that it is reachable and that its driver is installed here."
         ) from fault
     if is_s3(fs):
         _read_times_quickly(fs)

@@ -51,7 +51,7 @@ FOLDER_PATIENCE = RetryPolicy(
 def check_not_empty(place: Place, location: str) -> None:
     """Raises Refused for a root without data."""
     if not place.has(()):
-        raise Refused(f"The root {mask_secrets(location)} is empty. Is it the right place? Nothing is taken for gone in it.")
+        raise Refused(f"The root {mask_secrets(location)} is empty. Check the place. The sweep records nothing as gone in it.")
 
 
 def time_in_ns(time: object) -> int | None:
@@ -141,7 +141,7 @@ class FsspecPlace:
                 if swept.outcome is Outcome.DELETED:
                     fs.invalidate_cache(fs._parent(path))
                     if fs.exists(path):
-                        raise OSError("the file system says that it is deleted, and still has it")
+                        raise OSError("the file system reports the deletion, but still has the file")
             except FileNotFoundError:
                 return SweptTarget(due.key, Outcome.ALREADY_GONE)
             except Withheld as fault:
@@ -199,7 +199,8 @@ class FsspecPlace:
             except FileNotFoundError:
                 if missing_is_empty:
                     return []
-                raise Refused(f"{mask_secrets(self.location)} is not there. Nothing is taken for gone without it.") from None
+                shown = mask_secrets(self.location)
+                raise Refused(f"{shown} does not exist. The sweep records nothing as gone without it.") from None
         self._check_below(infos, root)
         return [(path[len(root) :], info) for path, info in infos.items() if path[len(root) :] not in ("", IDENTITY)]
 
@@ -226,7 +227,7 @@ class FsspecPlace:
         # a driver may name what it was not asked for
         if stray := next((path for path in paths if not f"{path}{SEPARATOR}".startswith(root)), None):
             raise Refused(
-                f"The file system names {quote(stray, 200)} among what is below {root}, so nothing there is listed or deleted."
+                f"The file system names {quote(stray, 200)} among files below {root}, so nothing there is listed or deleted."
             )
 
     @contextmanager
@@ -237,7 +238,7 @@ class FsspecPlace:
             raise
         except OSError as fault:
             text = mask_text(str(fault)) or type(fault).__name__
-            raise Refused(f"{mask_secrets(self.location)} can't be listed: {text}. Look at its permissions.") from fault
+            raise Refused(f"{mask_secrets(self.location)} can't be listed: {text}. Check its permissions.") from fault
 
 
 def _entry(key: str, info: Info) -> Entry:

@@ -48,7 +48,7 @@ from retention_assets.stores.places.protocol import (
 from retention_assets.stores.protocol import Permit, SweptTarget, error_text
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-_NOT_MOUNTED = "Is a disk not mounted? Nothing is taken for gone"
+_NOT_MOUNTED = "Check that the disk is mounted. The sweep records nothing as gone"
 _PROBE = re.compile(r"\.retention-clock-[0-9a-f]{32}")
 _NOT_WRITABLE = {errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOSPC, errno.EDQUOT}
 # Creates a file without a name, which disappears with its descriptor even after a crash. Not available everywhere.
@@ -201,7 +201,7 @@ class LocalPlace:
             folder, keys = piece
             try:
                 if folder and not is_plain_key(folder):
-                    raise Refused(f"{quote(folder)} is no folder of objects on a disk.")
+                    raise Refused(f"{quote(folder)} is not a folder of objects on a disk.")
                 with ExitStack() as opened:
                     here: int | None = None
                     with suppress(FileNotFoundError):
@@ -298,7 +298,7 @@ class LocalPlace:
             permit()
             status = os.stat(name, dir_fd=here, follow_symlinks=False)
             if not stat.S_ISREG(status.st_mode):
-                raise Refused(f"{quote(key)} is no file any more. Remove it by hand.")
+                raise Refused(f"{quote(key)} is not a file any more. Remove it by hand.")
             self._check_guarded(name, status)
             if why := check(_entry(key, status)):
                 return SweptTarget(key, Outcome.SPARED, error=why)
@@ -317,7 +317,7 @@ class LocalPlace:
         try:
             root = os.open(self.root, _FOLDER)
         except FileNotFoundError:
-            raise Refused(f"The root {self.root} is not there. {_NOT_MOUNTED} without it.") from None
+            raise Refused(f"The root {self.root} does not exist. {_NOT_MOUNTED} without it.") from None
         except OSError as fault:
             raise Refused(f"The root {self.root} can't be opened: {fault.strerror}. {_NOT_MOUNTED} without it.") from None
         try:
@@ -373,8 +373,8 @@ class LocalPlace:
             # a second mount of the same disk would be a second name of another folder
             if (mount := mount_of(here)) != home and not (disks and mount.device != home.device):
                 raise Refused(
-                    f"Something is mounted at {quote(prefix + name, 200)} in the root {self.root}, and nothing on another mount"
-                    " is listed or deleted. Unmount it, give it a store of its own, or remove the folder by hand."
+                    f"Something is mounted at {quote(prefix + name, 200)} in the root {self.root}, and other mounts are "
+                    "never listed or deleted. Unmount it, give it its own store, or remove the folder by hand."
                 )
             self._check_guarded(name, os.fstat(here))
         except BaseException:
@@ -385,8 +385,8 @@ class LocalPlace:
     def _check_guarded(self, name: str, status: os.stat_result) -> None:
         if (status.st_dev, status.st_ino) in self.guarded:
             raise Refused(
-                f"{quote(name)} is a place of retention itself or of another store, which the settings name, so nothing is"
-                " deleted there. Move it out of this store's data."
+                f"{quote(name)} belongs to retention itself or to another store of the settings, so nothing is deleted "
+                "there. Move it out of this store's data."
             )
 
     def _walk(
@@ -445,8 +445,8 @@ class LocalPlace:
 
     def _unreadable(self, path: str, fault: OSError) -> Refused:
         return Refused(
-            f"{quote(path, 200) if path else 'The root'} of {self.root} can't be listed: {fault.strerror}. Let the user that"
-            " runs retention read it, or move it out of the root."
+            f"{quote(path, 200) if path else 'The root'} of {self.root} can't be listed: {fault.strerror}. Let the user who "
+            "runs retention read it, or move it out of the root."
         )
 
 

@@ -80,7 +80,7 @@ def write_notes(place: str, text: str) -> bool:
         if content is None and not holds_anything(place):
             return False
         if content is None:
-            raise OSError(f"there is no file {IDENTITY} by which it is known, or it can't be written")
+            raise OSError(f"its file {IDENTITY}, which identifies it, is missing or can't be written")
         new = content.partition(b"\n")[0] + b"\n" + text.encode()
         if is_local(fs):
             write_file(_file_of(root), new)

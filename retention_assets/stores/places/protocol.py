@@ -95,7 +95,7 @@ class FolderNote(NamedTuple):
         Once a sweep has begun on a folder, less may be there, but nothing newer.
         """
         if None not in (planned.inode, self.inode) and planned.inode != self.inode:
-            return "Another folder stands in its place now than when its deletion was planned."
+            return "Another folder has taken its place since its deletion was planned."
         pairs = ((self.files, planned.files), (self.size, planned.size), (self.newest, planned.newest))
         if any(now > then if begun else now != then for now, then in pairs if now is not None and then is not None):
             return (

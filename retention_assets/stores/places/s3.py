@@ -296,8 +296,8 @@ class S3Place:
             yield
         except OSError as fault:
             raise Refused(
-                f"{mask_secrets(self.location)} can't be listed: {fault or type(fault).__name__}. Look at the bucket's name,"
-                " its permissions (s3:ListBucket, s3:ListBucketVersions, s3:GetObject) and that the server is up."
+                f"{mask_secrets(self.location)} can't be listed: {fault or type(fault).__name__}. Check the bucket's name, "
+                "its permissions (s3:ListBucket, s3:ListBucketVersions, s3:GetObject) and that the server is up."
             ) from fault
 
 
@@ -495,7 +495,7 @@ class _Request:
     def _again(self, codes: set[str]) -> _PassingFault:
         if _TOO_FAST & codes:
             self.pace.halve()
-        return _PassingFault(f"the store refused it again and again: {', '.join(sorted(codes)) or 'it said nothing of it'}")
+        return _PassingFault(f"the store refused it repeatedly: {', '.join(sorted(codes)) or 'no reason given'}")
 
     def _name(self, due: DueObject) -> dict[str, str]:
         name = {"Key": self.bucket.prefix + due.key}

@@ -50,8 +50,8 @@ from retention_assets.stores.records.tables import NOTED, RecordTables, TableRow
 
 # root rows locked at once; connections of one batch at most, unless there are more children than that
 _AT_ONCE, _CONNECTIONS = 1_000, 40
-_NO_TIME = "Rows of the table {table} do not have the time that was set: the database kept what they were, and it is undone."
-_NO_NOTE = "It was not there when the sweep was planned, so it is another one of the same key."
+_NO_TIME = "Rows of the table {table} do not have the new time: the database kept the old one, so the change was rolled back."
+_NO_NOTE = "It did not exist when the sweep was planned, so it is another unit with the same key."
 
 Statement = Callable[[TableRows, Sequence[str]], Delete | Update]
 # made once: for each note it would take as long as the note

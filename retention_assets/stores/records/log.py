@@ -98,9 +98,9 @@ def _lines_of_batches(
         rows = pa.Table.from_batches(batches, _schema_of(tables))
         wrong = next((name for name in TIMES if name in rows.column_names and not are_datetimes(rows[name])), None)
     except pa.ArrowException as fault:
-        return _fault_lines(datasets, f"a time of its root table is no instant: {str(fault).splitlines()[0]}")
+        return _fault_lines(datasets, f"a time of its root table is not an instant: {str(fault).splitlines()[0]}")
     if wrong is not None:
-        return _fault_lines(datasets, f"{wrong} of one of its rows is infinite, or in no year from 1 to 9999")
+        return _fault_lines(datasets, f"{wrong} of one of its rows is infinite, or outside of the years 1 to 9999")
     if tables.realm is None:
         return _lines_of_rows(rows, pa.repeat(root, len(rows)))
     realms = join_chunks(rows["realm"].dictionary_encode())
@@ -109,7 +109,7 @@ def _lines_of_batches(
     lines = _lines_of_rows(rows, own)
     bad = next((name for name in names if not may_own_datasets(name)), None)
     if bad is not None:
-        text = f"the column of the realm holds {quote(bad)}, which is no name of a realm: {NAME_RULE}"
+        text = f"the realm column holds {quote(bad)}, which is not a valid name: {NAME_RULE}"
         lines = pa.concat_tables([lines, _fault_lines([root], text)])
     return lines.filter(pc.is_in(lines["dataset"], pa.array(sorted(datasets), pa.string())))
 

@@ -48,8 +48,8 @@ class ChildTable(SettingsPart):
 class TtlSettings(SettingsPart):
     """How the database expires records by itself, by a column that the root and all children have."""
 
-    column: Annotated[ColumnName, Field(description="When a row may be expired; empty is never.")]
-    document_ttl: Annotated[TimeToLive, Field(description="How far housekeeping puts off what must not expire yet.")]
+    column: Annotated[ColumnName, Field(description="When the database may expire a row; empty means never.")]
+    document_ttl: Annotated[TimeToLive, Field(description="How far housekeeping postpones rows that must not expire yet.")]
     expires_in_max_days: Annotated[int, Field(ge=1, le=36_500, description="How many days ahead housekeeping looks.")] = 1
 
     @model_validator(mode="after")
@@ -58,8 +58,8 @@ class TtlSettings(SettingsPart):
         days = self.expires_in_max_days
         if not is_always_longer(self.document_ttl, Duration(days=days)):
             raise InvalidValue(
-                f"is {self.document_ttl} and not longer than expires_in_max_days, which is {days}: what is put off by it can"
-                " expire within the days that housekeeping looks ahead",
+                f"is {self.document_ttl}, not longer than expires_in_max_days, which is {days}: postponed rows could expire "
+                "within the days that housekeeping looks ahead",
                 f"a duration longer than {days}d",
                 f"Write document_ttl: {days + 1}d or longer, or make expires_in_max_days smaller.",
                 key="document_ttl",
@@ -81,7 +81,7 @@ class RecordsSettings(DatabaseSettings):
     @model_validator(mode="after")
     def _children_are_others(self) -> Self:
         if any(child.table == self.root.table for child in self.children):
-            raise InvalidValue("names the root's table among the children", "tables other than the root's", key="children")
+            raise InvalidValue("lists the root's table among the children", "tables other than the root's", key="children")
         if len(set(self.children)) != len(self.children):
             raise InvalidValue("names a table and key twice", "each table and key once", key="children")
         return self

@@ -267,8 +267,8 @@ def attribute_text(column: Column[Any], dialect: str) -> ColumnElement[Any]:
         return func.replace(found, ".000000Z", "Z")
     if isinstance(kind, Float | DateTime | Time | Interval | ARRAY | LargeBinary):
         raise Refused(
-            f"The column {column.name} of the table {column.table} is of the type {kind}, and an attribute is a text, a whole"
-            " number, a truth, a day or an instant: name another column as type, realm or kind in the settings."
+            f"The column {column.name} of the table {column.table} is of the type {kind}, but an attribute is a text, a "
+            "whole number, a boolean, a day or an instant. Name another column as type, realm or kind in the settings."
         )
     return column if isinstance(kind, String) and dialect != "postgresql" else as_text
 
@@ -307,12 +307,12 @@ class _Inspection:
             expires = self.column(table, self.settings.ttl.column)
             self.check_time(expires)
             if _is_day(expires):
-                raise self.database.wrong_type(expires, "is a day, and what expires does so at an instant", "a timestamp")
+                raise self.database.wrong_type(expires, "is a day, but rows expire at an instant", "a timestamp")
             if not expires.nullable:
                 # a time could be set and never cleared; MariaDB may even turn null into the present
                 raise Refused(
-                    f"The column {expires.name} of the table {table.fullname} of the store {self.settings.name} cannot be"
-                    " empty, and empty means never: make it nullable."
+                    f"The column {expires.name} of the table {table.fullname} of the store {self.settings.name} can't be "
+                    "empty, but empty means never: make it nullable."
                 )
         owner = self.column(table, key)
         if self.database.dialect != "sqlite" and isinstance(owner.type, NullType):
@@ -335,9 +335,9 @@ class _Inspection:
             key = rows.key.column.name
             if place == root_place:
                 raise Refused(
-                    f"The table {rows.table.fullname} among the children of the store {self.settings.name} is the root's table"
-                    f" {root.table.fullname} itself, and rows of other units of work would be deleted from it. Name tables"
-                    " other than the root's under `children`."
+                    f"The table {rows.table.fullname} among the children of the store {self.settings.name} is the root's "
+                    f"table {root.table.fullname} itself, so rows of other units of work would be deleted from it. Name "
+                    "other tables under `children`."
                 )
             if (place, key) in seen:
                 raise Refused(
@@ -361,8 +361,8 @@ def missing_indexes(database: ForeignDatabase, tables: RecordTables) -> Iterator
         first = [columns[0] for columns in indexes_of(database, rows.table.fullname) if columns]
         if column.name not in first:
             yield (
-                f"The table {rows.table.fullname} has no index that begins with {column.name}, so that {cost}. Make one:"
-                f" {_create(database, rows.table, column)};"
+                f"The table {rows.table.fullname} has no index that begins with {column.name}, so {cost}. Create one: "
+                f"{_create(database, rows.table, column)};"
             )
 
 

@@ -111,7 +111,7 @@ def test_a_version_that_was_written_anew_in_the_grace_is_spared(datahub: DataHub
     table.add(URN, "status", 1, AS_OF - timedelta(days=60), f"{URN} 1")
     (result,) = datahub.sweeps(DUE).values()
     assert (table.versions(URN, "status"), result.outcomes) == ({0, 1, 2}, {Outcome.SPARED: 1})
-    assert "It is another one of the same name" in datahub.why(f"{URN}@1", STATUS)
+    assert "It is another transaction of the same name" in datahub.why(f"{URN}@1", STATUS)
     assert datahub.marks(DUE) == 1
 
 

@@ -197,7 +197,7 @@ def test_an_entry_that_cannot_be_read_stops_its_store_by_name(metadata: str, wor
             f"The policy urn:li:dataHubRetention:(dataset,status), which {ANN} wrote in DataHub, can't be read: "
         )
         assert words in said
-        assert "Nothing of the store meta is judged or swept until it is mended or deleted there" in said
+        assert "The store meta is not judged or swept until that policy is mended or deleted there" in said
     # What was marked before is not swept either.
     results = postgresql.datahub.sweeps(DUE, wait=lambda *_: None)
     assert results
@@ -228,7 +228,7 @@ def test_policies_of_one_datahub_are_about_no_other(tmp_path: Path) -> None:
     one = {"kind": "aspects", "url": "sqlite:///one.db"}
     file = tmp_path / "retention.yaml"
     file.write_text(json.dumps({"stores": [{"name": "a", **one, "datahub_policies": "read"}, {"name": "b", **one}]}))
-    with pytest.raises(BadInput, match="Give each DataHub settings and a ledger of its own"):
+    with pytest.raises(BadInput, match="Give each DataHub its own settings and its own ledger"):
         load_settings(file)
 
 

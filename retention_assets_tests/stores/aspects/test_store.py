@@ -189,7 +189,7 @@ def test_what_is_no_time_refuses_its_dataset_and_no_other(table: Table, literal:
     log = sound_log(store.read(names))
     faults = dict(zip(log.datasets["dataset"].to_pylist(), log.datasets["fault"].to_pylist(), strict=True))
     assert faults[ownership] is None
-    assert str(faults[STATUS]).startswith(f"createdon of {URN}@1 is {shown}, which is no date with a time")
+    assert str(faults[STATUS]).startswith(f"createdon of {URN}@1 is {shown}, not a date with a time")
     assert log.transactions.to_pylist() == alone.transactions.to_pylist()
     after = store.tokens(names)
     assert (after[ownership], after[STATUS] == before[STATUS]) == (before[ownership], False)
@@ -228,7 +228,7 @@ def test_a_table_in_another_schema_is_read(server: str) -> None:
 
 def test_a_table_that_is_another_one_is_refused_by_its_columns(table: Table) -> None:
     table.do("CREATE TABLE people (urn int)")
-    with pytest.raises(Refused, match="no column aspect, version, metadata, createdon"):
+    with pytest.raises(Refused, match="lacks the column aspect, version, metadata, createdon"):
         table.store(table="people").datasets()
     with pytest.raises(Refused, match="no table nothing"):
         table.store(table="nothing").read([STATUS])
@@ -319,7 +319,7 @@ def test_a_row_of_another_entity_or_aspect_is_not_touched(table: Table) -> None:
     assert before.keys() - table.rows().keys() == {("urn:li:chart:1", "status", 1)}
 
 
-ANOTHER = "The row is another one than was planned: its time or its size has changed."
+ANOTHER = "The row is not the planned one: its time or its size has changed."
 
 
 @pytest.mark.parametrize(
@@ -369,7 +369,7 @@ def test_what_a_rollback_made_newer_is_spared(table: Table) -> None:
     table.roll_back(URN, "status")
     found = swept(table, targets)
     assert {one.outcome for one in found.values()} == {Outcome.SPARED}
-    assert "Version 3 of its urn is gone" in str(found[f"{URN}@2"].error)
+    assert "Version 3 of its urn, the newest that was to stay, is gone" in str(found[f"{URN}@2"].error)
     assert table.versions(URN, "status") == {0, 1, 2}
 
 

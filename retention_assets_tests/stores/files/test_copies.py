@@ -31,7 +31,7 @@ def listed(s3: S3, key: str) -> LogFile:
     return LogFile(f"s3://{s3.bucket}/{key}", *found)
 
 
-@pytest.mark.parametrize(("body", "said"), [(WHOLE[:-9], "came with"), (OTHER, "came with another content")])
+@pytest.mark.parametrize(("body", "said"), [(WHOLE[:-9], "came with"), (OTHER, "came with other content")])
 def test_a_copy_that_is_not_what_was_listed_is_refused(s3: S3, body: bytes, said: str) -> None:
     file = listed(s3, f"copies/{len(body)}-{body[-5:-2].hex()}.jsonl")
     assert lines_of(file, ["lake/a"])["transaction"].to_pylist() == ["T1"]
@@ -66,7 +66,7 @@ def test_an_etag_is_compared_where_it_is_of_the_content(
 
 def compares(fs: Any, file: LogFile, copy: Path, refused: bool) -> None:
     copy.write_bytes(WHOLE)
-    said = rf"{re.escape(file.shown)}: came with another content than its store says"
+    said = rf"{re.escape(file.shown)}: came with other content than its store reports"
     with pytest.raises(BadInput, match=said) if refused else nullcontext():
         check_copy(fs, file, copy)
 
@@ -102,9 +102,9 @@ LAKE = 'stores: [{{name: lake, kind: files, log: "{}", data: "{}/{{dataset}}/{{t
 @pytest.mark.parametrize(
     ("place", "what", "remedy"),
     [
-        ("gcss://bucket/log", "begins with gcss:, which no file system is known by", "Did you mean gcs:// ?"),
-        ("qqqqqqqqqq://bucket/log", "which no file system is known by", "A path of this machine needs no scheme."),
-        ("S3://bucket/log", "begins with S3:, which no file system is known by", "Did you mean s3:// ?"),
+        ("gcss://bucket/log", "begins with gcss:, which is not a known file system", "Did you mean gcs:// ?"),
+        ("qqqqqqqqqq://bucket/log", "which is not a known file system", "A path of this machine needs no scheme."),
+        ("S3://bucket/log", "begins with S3:, which is not a known file system", "Did you mean s3:// ?"),
         ("simplecache::s4://bucket/log", "begins with s4:", "A path of this machine needs no scheme."),
         ("sftp://user:hush@host/log", 'requires "paramiko"', "Install that package where retention runs."),
         ("gs://bucket/log", "gcsfs", "Install that package where retention runs."),
@@ -133,8 +133,8 @@ def test_a_driver_that_cannot_be_started_is_a_sentence(monkeypatch: pytest.Monke
     monkeypatch.setattr(fsspec, "url_to_fs", fails)
     with pytest.raises(Refused) as refused:
         open_file_system("s3://bucket/log")
-    said = "The file system of s3://bucket/log cannot be opened: OSError: Unable to reach https://host/x?sig=***."
-    assert str(refused.value) == f"{said} Is it reachable, and is what its driver needs installed here?"
+    said = "The file system of s3://bucket/log can't be opened: OSError: Unable to reach https://host/x?sig=***."
+    assert str(refused.value) == f"{said} Check that it is reachable and that its driver is installed here."
 
 
 @pytest.mark.parametrize("place", ["memory://box", "s3://bucket", "simplecache::memory://box", "filecache::{0}/data"])

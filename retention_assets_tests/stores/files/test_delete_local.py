@@ -98,7 +98,7 @@ def test_a_file_in_place_of_the_folder_is_refused(lake: LocalFiles) -> None:
 
 def test_without_its_root_nothing_is_taken_for_gone(lake: LocalFiles) -> None:
     (lake.root / "data").rename(lake.root / "unmounted")
-    assert "Is a disk not mounted?" in refusal(lake.store(), "lake/a", "T1")
+    assert "Check that the disk is mounted" in refusal(lake.store(), "lake/a", "T1")
 
 
 def test_a_root_that_empties_while_it_is_swept_says_nothing_either(lake: LocalFiles, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,7 +36,7 @@ class Folding(MemoryFileSystem):  # type: ignore[misc]
 
 @pytest.mark.parametrize(
     ("fs", "fault", "said"),
-    [(Quiet(), OSError, "places stay: /quiet/T1/"), (Folding(), Refused, "names '/QUIET/T1' among what is below /quiet/T1/")],
+    [(Quiet(), OSError, "places stay: /quiet/T1/"), (Folding(), Refused, "names '/QUIET/T1' among files below /quiet/T1/")],
 )
 def test_a_file_system_that_does_not_say_the_truth_is_not_believed(
     monkeypatch: pytest.MonkeyPatch, fs: MemoryFileSystem, fault: type[Exception], said: str

@@ -84,7 +84,7 @@ def test_a_change_of_the_same_size_is_seen_by_whatever_the_driver_says(
 
 def test_a_file_system_that_says_nothing_of_versions_is_refused(terse: FilesStore) -> None:
     Terse().pipe_file("/data/a/T1/x", b"x")
-    with pytest.raises(Refused, match="tells nothing by which a changed log would be seen"):
+    with pytest.raises(Refused, match="gives neither time nor version, so a changed log would not be noticed"):
         terse.tokens(["lake/a"])
     [found] = terse.sweep("lake/a", [Target("T1")], 1)
     assert found.outcome is Outcome.FAILED

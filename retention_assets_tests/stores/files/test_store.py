@@ -85,7 +85,7 @@ def test_bytes_are_prepared_by_what_is_there_and_unknown_where_nothing_can_be_kn
 def test_a_dataset_of_another_store_is_refused(environment: Files, name: str, ask: str, asked: tuple[list[str], ...]) -> None:
     environment.put_log("b.jsonl", line() + line(dataset=name))
     store = environment.store()
-    with pytest.raises(BadInput, match="not of the store lake") as caught:
+    with pytest.raises(BadInput, match="does not belong to the store lake") as caught:
         getattr(store, ask)(*asked)
     [problem] = caught.value.problems
     assert (problem.value, problem.key) == (name, "dataset")

@@ -157,6 +157,6 @@ def test_nothing_of_an_unsound_history_leaves_a_latest_view(empty: Files) -> Non
     before = empty.everything()
     [found] = swept(empty.store(), "lake/a", "T1", seen=True)
     assert (found.outcome, found.error) == (
-        Outcome.FAILED, "The history of lake/a is not sound, so what is in a latest view cannot go: duplicate id",
+        Outcome.FAILED, "The history of lake/a is not sound, so data of a latest view can't be deleted: duplicate id",
     )  # fmt: skip
     assert empty.everything() == before

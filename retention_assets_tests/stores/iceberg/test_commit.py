@@ -168,7 +168,7 @@ ANSWERS: dict[Callable[..., Any], str | None] = {
     is_lost: None,
     is_not_made: "the catalog did not take the commit: ConnectionError: no route",
     is_answered_and_not_made: "it is in the table's metadata again",
-    drops_the_table: "the table was dropped meanwhile; its files are left",
+    drops_the_table: "the table was dropped meanwhile; its files stay",
 }
 
 
@@ -195,7 +195,7 @@ def test_a_table_in_constant_change_is_left(warehouse: Warehouse, store: Iceberg
     meddle(monkeypatch, before(lambda: append(warehouse.load(), 3)), times=100)
     [result] = sweep(store, one).values()
     assert result.outcome is Outcome.FAILED
-    assert "others changed the table" in str(result.error)
+    assert "other writers changed the table" in str(result.error)
     assert content(table)[one] == [1]
 
 
@@ -228,7 +228,7 @@ def test_a_name_that_goes_to_another_table_during_a_sweep_loses_nothing(
     meddle(monkeypatch, gives_away)
     [result] = sweep(store, one).values()
     assert result.outcome is Outcome.FAILED
-    assert result.error == "another table has the name now; the files of the earlier one are left"
+    assert result.error == "another table has the name now; the files of the earlier table stay"
     assert there <= warehouse.files().keys()
 
 
@@ -325,5 +325,7 @@ def test_where_nobody_can_say_whether_a_ref_was_dropped_all_that_the_snapshot_ho
     monkeypatch.setattr(commit, "FromInputFile", Unreachable)
     results = swept(store, [Target(one.transaction, one.note) for one in prepared])
     assert outcomes(results) == {earlier: Outcome.DELETED, two: Outcome.SPARED}
-    assert "can't be looked up, so its files are left: OSError: no route" in str(results[two].error)
+    assert "it is unknown whether a branch or tag was just made on it, so its files stay: OSError: no route" in str(
+        results[two].error
+    )
     assert needed <= warehouse.files().keys()

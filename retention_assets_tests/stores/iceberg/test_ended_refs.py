@@ -58,7 +58,7 @@ def test_a_tag_that_is_over_is_dropped_with_the_snapshot_that_it_alone_keeps(war
     }
     result = cycle.sweeps()
     assert (result.outcomes[Outcome.DELETED], result.refused, result.errors) == (2, None, [])
-    assert result.warnings == ["tag v1 was dropped with it, as it is over"]
+    assert result.warnings == ["tag v1 was dropped with it, because it has ended"]
     assert (snapshots(table), set(table.refs())) == ([three], {"main"})
     assert warehouse.files().keys() == reachable(table)
     # The record says what makes it again.
@@ -287,7 +287,7 @@ def test_a_sweep_that_ended_after_its_commit_says_what_it_dropped_later(warehous
     [target] = dropping(store, one)
     remove_snapshots(table, [one], {"v1": table.refs()["v1"]})
     [result] = swept(store, [Target(target.transaction, target.note)]).values()
-    assert (result.outcome, result.error) == (Outcome.DELETED, "tag v1 was dropped with it, as it is over")
+    assert (result.outcome, result.error) == (Outcome.DELETED, "tag v1 was dropped with it, because it has ended")
 
 
 @pytest.mark.parametrize("spoilt", [[], {"v1": 1}, {"v1": {"type": "tag"}}])

@@ -52,7 +52,7 @@ def test_what_remains_and_cant_be_read_lets_nothing_be_deleted(
     there = warehouse.files()
     [result] = sweep(store, one).values()
     assert result.outcome is Outcome.FAILED
-    assert str(result.error).startswith("nothing was deleted, because what other snapshots need is not known: file:///")
+    assert str(result.error).startswith("nothing was deleted, because it is unknown what other snapshots need: file:///")
     assert (warehouse.files(), snapshots(table)) == (there, [one, two, three])
 
 

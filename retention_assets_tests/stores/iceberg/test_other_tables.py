@@ -197,7 +197,7 @@ def test_while_another_table_cant_be_read_nothing_is_expired_that_it_may_have(
     [result] = sweep(store, one).values()
     assert result.outcome is Outcome.FAILED
     assert str(result.error).startswith(
-        "whether ice/db.other has files of this table can't be told, so nothing was deleted; mend"
+        "it is unknown whether ice/db.other has files of this table, so nothing was deleted; mend"
     )
     assert (warehouse.files(), snapshots(table)) == (there, [one, two])
     # Only deleting has to wait: what is read, judged, marked and planned does not depend on other tables.

@@ -162,6 +162,6 @@ def test_a_note_outlives_the_table_it_was_made_for(warehouse: Warehouse, store: 
     [result] = swept(store, [Target(prepared.transaction, prepared.note)]).values()
     assert (result.outcome, result.error) == (
         Outcome.ALREADY_GONE,
-        "another table has the name now; the files of the earlier one are left",
+        "another table has the name now; the files of the earlier table stay",
     )
     assert warehouse.files() == there

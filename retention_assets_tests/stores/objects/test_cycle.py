@@ -172,7 +172,7 @@ def test_what_an_object_of_an_unknown_kind_leads_to_is_neither_marked_nor_swept(
     chunks.has_settings(**kinds, known_kinds=["chunk", "deep chunk", "used", "a", "b", "c"])
     chunks.runs(DUE)
     assert chunks.left() >= {"manifest", *KEPT}
-    assert "which is of a kind that is not known" in chunks.why("chunk")
+    assert "which has an unknown kind" in chunks.why("chunk")
     assert set(chunks.marks()) == {"manifest", *KEPT}
 
 
@@ -241,7 +241,7 @@ def ten(tmp_path: Path) -> Blobs:
     return blobs
 
 
-LOST = "had 10 files or shares last time and has 9. Put back what is missing; where they come and go, write `shards: changing`"
+LOST = "had 10 files or shares last time and has 9. Restore the missing ones. If they come and go, write `shards: changing`"
 
 
 @pytest.mark.parametrize("job", ["cycle", "sweep"])

@@ -93,7 +93,7 @@ def test_a_file_of_retention_itself_stays_whatever_name_led_there(folder: LocalO
     store.settings.guard((f"sqlite:///{ledger}",))
     found = swept(store, planned(store, "a/one", "a/two"))
     assert (found["a/one"].outcome, found["a/two"].outcome) == (Outcome.FAILED, Outcome.DELETED)
-    assert "a place of retention itself" in (found["a/one"].error or "")
+    assert "belongs to retention itself" in (found["a/one"].error or "")
     assert (folder.root / "a" / "one").exists()
 
 
@@ -121,7 +121,7 @@ def test_a_root_without_anything_says_nothing_of_what_is_gone(folder: LocalObjec
     assert store.remains("blobs/a", targets) == {"a/one": Remains.UNKNOWN}
     found = swept(store, targets)["a/one"]
     assert (found.outcome, found.bytes) == (Outcome.FAILED, 0)
-    assert "Is a disk not mounted?" in (found.error or "")
+    assert "Check that the disk is mounted" in (found.error or "")
 
 
 def test_a_root_that_is_known_again_may_be_empty(folder: LocalObjects) -> None:

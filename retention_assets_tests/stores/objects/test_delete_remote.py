@@ -91,7 +91,7 @@ def test_nothing_goes_from_what_only_passes_on_another_place(memory: InMemory) -
     found = swept(memory.store(listing={"path": "simplecache::memory://blobs"}), targets)["a/one"]
     assert found.outcome is Outcome.FAILED
     assert memory.data().keys() == {"a/one", "a/two", "a/*"}
-    assert "Name the file system itself" in (found.error or "")
+    assert "Name the file system directly" in (found.error or "")
 
 
 def test_what_a_driver_raises_is_said_of_that_object_alone(memory: InMemory, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -130,13 +130,13 @@ def test_the_first_level_names_datasets_as_whole_keys_would() -> None:
 
 
 SAID_TWICE: tuple[tuple[dict[str, Any], dict[str, Any], str], ...] = (
-    (PATH, {"realm": {"column": "tenant"}}, "names a column, and a path or an inventory has none"),
-    (PATH, {"kind_of": {"column": "type"}}, "names a column, and a path or an inventory has none"),
-    ({"parquet": {"files": "/x", "as_of": "2026-01-01T00:00:00Z", "columns": {"realm": "r"}}}, {"realm": "{0}"}, "is said twice"),
+    (PATH, {"realm": {"column": "tenant"}}, "names a column, but a path or an inventory has none"),
+    (PATH, {"kind_of": {"column": "type"}}, "names a column, but a path or an inventory has none"),
+    ({"parquet": {"files": "/x", "as_of": "2026-01-01T00:00:00Z", "columns": {"realm": "r"}}}, {"realm": "{0}"}, "is given twice"),
     ({"sql": {"url": "sqlite:////x.db", "table": "t", "key": "k", "created_at": "c", "kind": "k"}},
-     {"kind_of": {"pattern": "(a)"}}, "is said twice"),
-    (PATH, {"realm": "{0}", "dataset": "all"}, "names no realm, and objects of several realms would be in one dataset"),
-    (PATH, {"realm": "{0}/{1}", "dataset": "{0}"}, "names no realm, and objects of several realms would be in one dataset"),
+     {"kind_of": {"pattern": "(a)"}}, "is given twice"),
+    (PATH, {"realm": "{0}", "dataset": "all"}, "names no realm, so objects of several realms would be in one dataset"),
+    (PATH, {"realm": "{0}/{1}", "dataset": "{0}"}, "names no realm, so objects of several realms would be in one dataset"),
 )  # fmt: skip
 
 

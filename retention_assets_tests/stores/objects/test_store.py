@@ -147,7 +147,7 @@ def test_an_empty_root_is_not_claimed(folder: LocalObjects) -> None:
 
 def test_rewrites_are_warned_of(folder: LocalObjects) -> None:
     assert [said.partition(" (")[0] for said in folder.store(rewrites=True).warnings()] == [
-        "Writers of the store blobs use objects again that are there already"
+        "Writers of the store blobs reuse existing objects"
     ]
 
 

@@ -99,7 +99,7 @@ def test_another_object_under_the_key_is_spared(cycle: ObjectsCycle, happens: Ha
         assert isinstance(cycle.objects, LocalObjects)
         happens(cycle.objects)
         (result,) = cycle.sweeps().values()
-        assert "another one of the same name" in cycle.why("a/one")
+        assert "another transaction of the same name" in cycle.why("a/one")
     else:
         (result,) = cycle.sweeps(store=meanwhile(cycle, happens)).values()
         assert cycle.why("a/one") == "another object now"

@@ -211,7 +211,7 @@ def what_is_accepted_goes_and_is_named(units: Units, attack: Attack) -> None:
     assert store.datasets() == [units.dataset]
     sentence = str(store.accepted_cascades())
     assert store.warnings().count(sentence) == 1
-    effects = sentence.removeprefix("The store ods accepts cascades: with what is swept, the database also ")
+    effects = sentence.removeprefix("The store ods accepts cascades: with swept rows, the database also ")
     paths = {path: effect for effect, _, path in (part.partition(": ") for part in effects.removesuffix(".").split("; "))}
     [path] = [path for path in paths if attack.path in path]
     table = path.rpartition(" -> ")[2].partition(" by ")[0]
@@ -451,7 +451,7 @@ def test_where_nobody_can_see_what_refers_nothing_goes_unless_that_is_accepted(s
 def test_a_rule_of_deletions_is_refused_by_name(server: str, kind: str) -> None:
     units = Units(new_schema(server)).has("due", "open")
     units.do(f"CREATE RULE odd AS ON DELETE TO summary {kind} DELETE FROM process_object WHERE unit <> OLD.unit")
-    said = {"DO INSTEAD": "does something else instead of a deletion", "DO ALSO": "does more at each deletion than is asked"}
+    said = {"DO INSTEAD": "replaces deletions with something else", "DO ALSO": "does more at each deletion than delete rows"}
     with pytest.raises(Refused, match=f"The rule odd of the table summary of the store ods {said[kind]}"):
         store_of(units).prepare(units.dataset, ["due"])
     accepting = store_of(units, cascades="accepted")

@@ -201,7 +201,7 @@ def test_a_sweep_is_refused_where_more_would_go_and_its_dry_run_names_what_is_ac
     assert cycle.statuses(units.dataset) == {"a": "MARKED", "b": "MARKED"}
 
     found = looked_at(cycle, cascades="accepted")
-    sentence = f"The store ods accepts cascades: with what is swept, the database also deletes rows of invoice: {PATH}."
+    sentence = f"The store ods accepts cascades: with swept rows, the database also deletes rows of invoice: {PATH}."
     assert found.as_dict()["cascades"] == {"ods": sentence}
     assert list(found.sentences) == [sentence]
     assert (units.everything(), invoices(units)) == (before, 4)

@@ -212,7 +212,7 @@ def test_sqlite_times_that_are_no_instants_refuse_the_dataset(tmp_path: Path, wr
         connection.exec_driver_sql("UPDATE unit_of_work SET bare = ?", (written,))
     store = units.store(root={**units.settings["root"], "closed_at": "bare"})
     (fault,) = sound_log(store.read([units.dataset])).datasets["fault"].to_pylist()
-    assert "is no instant" in fault
+    assert "is not an instant" in fault
 
 
 def test_an_infinite_time_refuses_the_dataset(postgresql: Units) -> None:
@@ -265,7 +265,7 @@ def test_a_missing_index_is_told_with_what_makes_it_and_making_it_helps(store_ur
     ]
     with units.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         for remark in remarks:
-            connection.execute(sa.text(remark.partition("Make one: ")[2].removesuffix(";")))
+            connection.execute(sa.text(remark.partition("Create one: ")[2].removesuffix(";")))
     assert units.store().warnings() == []
     units.store().close()
 
@@ -328,7 +328,7 @@ def test_another_one_under_the_key_of_one_that_was_gone_is_spared(units: Units) 
     planned = targets(units, "a")
     units.has("a")
     found = swept(units, planned)
-    assert (found["a"].outcome, "another one of the same key" in (found["a"].error or "")) == (SPARED, True)
+    assert (found["a"].outcome, "another unit with the same key" in (found["a"].error or "")) == (SPARED, True)
     assert units.whole("a")
 
 
@@ -568,7 +568,7 @@ def test_a_column_is_an_attribute_or_refused(units: Units, kind: TypeEngine[Any]
     store = units.store(root=root, children=[])
     try:
         if said is None:
-            with pytest.raises(Refused, match=r"The column kind of the table .*typed is of the type .*, and an attribute is"):
+            with pytest.raises(Refused, match=r"The column kind of the table .*typed is of the type .*, but an attribute is"):
                 store.read([store.dataset])
             return
         rows = {row["transaction"]: dict(row["attributes"]) for row in store.read([store.dataset]).to_pylist()}

@@ -84,7 +84,7 @@ NOT_EMPTY = {
 @pytest.mark.parametrize("table", ["unit_of_work", "process_object"])
 def test_a_time_that_could_not_be_taken_back_is_not_given(expiring: Units, table: str) -> None:
     expiring.do(*(statement.format(table) for statement in NOT_EMPTY[expiring.dialect]))
-    said = f"The column expires of the table {table} of the store ods cannot be empty, and empty means never: make it nullable."
+    said = f"The column expires of the table {table} of the store ods can't be empty, but empty means never: make it nullable."
     assert said in refused(expiring)
 
 
@@ -123,7 +123,7 @@ def test_what_is_put_off_is_put_off_beyond_the_days_that_are_looked_at(ttl: str,
     fault = error["ctx"]["error"]
     assert isinstance(fault, InvalidValue)
     assert (fault.way, fault.expected) == (("document_ttl",), f"a duration longer than {days}d")
-    assert f"is {parse_duration(ttl)} and not longer than expires_in_max_days, which is {days}" in fault.what
+    assert f"is {parse_duration(ttl)}, not longer than expires_in_max_days, which is {days}" in fault.what
     assert f"Write document_ttl: {days + 1}d or longer" in (fault.remedy or "")
     mended = {"column": "expires", "document_ttl": f"{days + 1}d", "expires_in_max_days": days}
     assert TtlSettings.model_validate(mended).expires_in_max_days == days

@@ -31,7 +31,7 @@ class LookStopped(Refused):
     """A stop was requested."""
 
     def __init__(self) -> None:
-        super().__init__("the look at references was stopped")
+        super().__init__("the check of references was stopped")
 
 
 @dataclass(frozen=True)
@@ -193,8 +193,8 @@ def read_whole(
             return done
     changing = ", ".join(sorted({sources[at].label for at, _ in shares}))
     raise SourceNotWhole(
-        f"{changing} changed each of the {ROUNDS} times that it was read. Try again when less is written to it, or have it"
-        " written elsewhere and put in place at once."
+        f"{changing} changed each of the {ROUNDS} times that it was read. Try again at a quieter time, or write it "
+        "elsewhere and move it into place at once."
     )
 
 

@@ -63,7 +63,7 @@ class FileSource:
             raise SourceNotWhole(f"{self.label} can't be listed: {type(fault).__name__}: {mask_secrets(str(fault))}") from fault
         if not files:
             raise SourceNotWhole(
-                f"No file matches {mask_secrets(self.files)}. Write a glob of files, such as refs/*, or look for them."
+                f"No file matches {mask_secrets(self.files)}. Write a glob of files, such as refs/*, or check the place."
             )
         return files
 
@@ -88,9 +88,7 @@ class FileSource:
         files = self.list_files()
         gone = sorted({end.share.file.shown for end in ends} - {file.shown for file in files})
         if gone:
-            raise SourceNotWhole(
-                f"{self.label} is not whole: {gone[0]} was there and is gone. Scan when the files are all there."
-            )
+            raise SourceNotWhole(f"{self.label} is not whole: {gone[0]} is gone. Scan again when all files are there.")
         groups: dict[LogFile, set[int]] = {}
         whole = set()
         for share in (end.share for end in ends if end.proof):
@@ -158,7 +156,7 @@ class _LineReader:
         if not is_valid:
             self._check_each(block)
             if table is None:
-                raise self._fault(self.lines + 1, "or one of the lines behind it can't be read")
+                raise self._fault(self.lines + 1, "or a later line can't be read")
         self.lines += lines
         self.rows += len(table)
         # Arrow's reader ignores that fields are not nullable.
@@ -180,14 +178,14 @@ class _LineReader:
             if line.strip():
                 row = self._object(number, line)
                 if row.keys() == {"complete", "count"}:
-                    raise self._fault(number, f"is {_LAST}, and more lines follow")
+                    raise self._fault(number, f"is {_LAST}, but more lines follow")
                 self._check_row(number, row)
 
     def _check_row(self, number: int, row: dict[str, Any]) -> None:
         for key in row:
             if key not in self.schema.names:
                 remedy = suggest(key, self.schema.names) or f"The keys are {', '.join(self.schema.names)}."
-                raise self._fault(number, f"has a key that is not known: {quote(key)}. {remedy}")
+                raise self._fault(number, f"has an unknown key: {quote(key)}. {remedy}")
         for field in self.schema:
             value = row.get(field.name)
             if not isinstance(value, str) and (value is not None or not field.nullable):
@@ -200,9 +198,9 @@ class _LineReader:
             raise self._fault(number, f"is not there: the file is empty, and whole files end with {_LAST}")
         row = self._object(number, last)
         if row.keys() != {"complete", "count"} or row["complete"] is not True:
-            raise self._fault(number, f"is the last one, and is not {_LAST}: the file may be cut short")
+            raise self._fault(number, f"is the last line, but not {_LAST}: the file may be cut short")
         if type(row["count"]) is not int or row["count"] != self.rows:
-            raise self._fault(number, f"says that there are {quote(row['count'])} lines before it, and there are {self.rows}")
+            raise self._fault(number, f"counts {quote(row['count'])} lines before it, but there are {self.rows}")
 
     def _object(self, number: int, line: bytes) -> dict[str, Any]:
         shown = quote(line.decode("utf-8", "replace").strip())
@@ -217,7 +215,7 @@ class _LineReader:
         return row
 
     def _fault(self, number: int, fault: str) -> SourceNotWhole:
-        return SourceNotWhole(f"{self.shown} is not whole: line {number} {fault}. Write the file anew, to its last line.")
+        return SourceNotWhole(f"{self.shown} is not whole: line {number} {fault}. Write the file again, to its last line.")
 
 
 class _KeyTwice(ValueError):
@@ -252,7 +250,7 @@ class ParquetSource(FileSource):
         with self._open(share.file) as source:
             footer = source.metadata
             if share.of not in (None, footer.num_row_groups):
-                raise self._fault(share.file, f"it had {share.of} groups of rows, and has {footer.num_row_groups}")
+                raise self._fault(share.file, f"it had {share.of} groups of rows and has {footer.num_row_groups}")
             groups = range(share.first, footer.num_row_groups if share.end is None else share.end)
             self._check_columns(share.file, source.schema_arrow)
             named = [name for name in dict.fromkeys(self.columns) if name is not None]
@@ -262,7 +260,7 @@ class ParquetSource(FileSource):
                 yield self._rows(batch)
             expected = sum(footer.row_group(number).num_rows for number in groups)
             if rows != expected or sum(footer.row_group(n).num_rows for n in range(footer.num_row_groups)) != footer.num_rows:
-                raise self._fault(share.file, f"it says that it has {expected} rows, and has {rows}")
+                raise self._fault(share.file, f"its footer counts {expected} rows, but it has {rows}")
 
     def _parts(self, file: LogFile, parts: int) -> list[FileShare]:
         with self._open(file) as source:

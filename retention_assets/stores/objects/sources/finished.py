@@ -63,8 +63,8 @@ class ColumnRoles:
         for role, name in self.needed:
             if name not in there:
                 raise Refused(
-                    f"{where} has no column {name}, which would say the {role} of each object. It has"
-                    f" {', '.join(there) or 'none'}. Name the right one under `columns` in the settings."
+                    f"{where} has no column {name} for the {role} of each object. It has {', '.join(there) or 'none'}. "
+                    "Name the right one under `columns` in the settings."
                 )
         return dict(self.needed) | {role: name for role, name in self.optional if name in there}
 
@@ -119,7 +119,7 @@ def instants(column: pa.Array, where: str, name: str, whole_seconds: bool = Fals
         elif pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
             times = instant_columns(column.cast(pa.string()))
         else:
-            raise _refusal(where, name, f"it is of the type {column.type}, and no timestamp")
+            raise _refusal(where, name, f"it has the type {column.type}, not a timestamp")
     except pa.ArrowException as fault:
         raise _refusal(where, name, str(fault)) from None
     return pc.floor_temporal(times, unit="second") if whole_seconds else times
@@ -165,8 +165,8 @@ class FinishedListing(ObjectListing):
         Refused if the settings name no place."""
         if self.place is None:
             raise Refused(
-                f"Where the objects are that the listing of kind {self.kind} names is not known, so that none can be looked at"
-                " or deleted. Set `listing.path` to the folder or prefix that holds them."
+                f"The place of the objects in the listing of kind {self.kind} is unknown, so none can be checked or "
+                "deleted. Set `listing.path` to the folder or prefix that holds them."
             )
         batches = self.place.find(keys)
         return self._derive(batches) if self.derived else batches
@@ -239,7 +239,7 @@ class ParquetObjects(FinishedListing):
                     rows += len(batch)
                     yield objects_of(batch, roles, self.roles.whole_seconds, where)
                 if rows != expected:
-                    raise Refused(f"{where} says that it has {expected} rows, and has {rows}. Write it anew.")
+                    raise Refused(f"{where} claims {expected} rows, but has {rows}. Write it again.")
 
     def _groups(self, part: FileRows) -> Iterator[FileRows]:
         with self._opened(part) as file:
@@ -263,7 +263,7 @@ class ParquetObjects(FinishedListing):
         if present is None:
             raise FileNotFoundError("it is gone")
         if present != file:
-            raise Refused(f"{file.shown} is not the file any more that it was when the listing began. Try again.")
+            raise Refused(f"{file.shown} changed since the listing began. Try again.")
 
     @contextmanager
     def _refusing(self, place: str) -> Iterator[None]:
@@ -271,7 +271,7 @@ class ParquetObjects(FinishedListing):
             yield
         except (pa.ArrowException, OSError) as fault:
             [line, *_] = str(fault).splitlines() or [type(fault).__name__]
-            raise Refused(f"{mask_secrets(place)} can't be read as Parquet: {line}. Write it anew.") from fault
+            raise Refused(f"{mask_secrets(place)} can't be read as Parquet: {line}. Write it again.") from fault
 
 
 @dataclass(frozen=True)
@@ -295,7 +295,7 @@ class TableObjects(FinishedListing):
         with self._opened() as table:
             snapshot = table.current_snapshot()
             if snapshot is None:
-                raise Refused(f"The table {self.table.name} has no snapshot, so it lists nothing yet. Write it first.")
+                raise Refused(f"The table {self.table.name} has no snapshot, so it lists nothing. Write it first.")
             self._snapshot = snapshot.snapshot_id
             return from_micros(snapshot.timestamp_ms * 1000)
 

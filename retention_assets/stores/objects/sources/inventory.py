@@ -107,8 +107,8 @@ class InventoryObjects(FinishedListing):
                 lacks.append(f"{folder.rpartition('/')[2]}: {fault}")
         newest = f" The newest one is not complete: {lacks[0]}." if lacks else ""
         raise Refused(
-            f"No complete inventory is at {mask_secrets(self.manifest)}.{newest} Wait for the next delivery, or look at where"
-            " they are delivered."
+            f"There is no complete inventory at {mask_secrets(self.manifest)}.{newest} Wait for the next delivery, or check "
+            "the place of delivery."
         )
 
     def _folders(self, fs: FileSystem, root: str) -> list[str]:
@@ -149,18 +149,18 @@ class InventoryObjects(FinishedListing):
             target = str(manifest["destinationBucket"]).rpartition(":")[2]
             listed = [(str(file["key"]), int(file["size"]), str(file["MD5checksum"]).lower()) for file in manifest["files"]]
         except (ValueError, KeyError, TypeError, OverflowError) as fault:
-            raise Refused(f"{mask_secrets(folder)}/{_MANIFEST} is no manifest of an inventory: {fault!r}.") from None
+            raise Refused(f"{mask_secrets(folder)}/{_MANIFEST} is not a manifest of an inventory: {fault!r}.") from None
         if form not in ("CSV", "PARQUET"):
             raise Refused(
-                f"The inventory at {mask_secrets(self.manifest)} is written as {form}, which is not read. Let it be delivered"
-                " as Parquet or CSV."
+                f"The inventory at {mask_secrets(self.manifest)} has the format {form}, which is not supported. Let it be "
+                "delivered as Parquet or CSV."
             )
         if self.path is not None and self.path.lower().startswith(("s3:", "s3a:")):
             listed_bucket = without_scheme(self.path).lstrip("/").partition("/")[0]
             if listed_bucket != bucket:
                 raise Refused(
-                    f"The inventory at {mask_secrets(self.manifest)} is of the bucket {bucket}, and `listing.path` is in"
-                    f" {listed_bucket}. Name the inventory of that bucket."
+                    f"The inventory at {mask_secrets(self.manifest)} is of the bucket {bucket}, but `listing.path` is in "
+                    f"{listed_bucket}. Name the inventory of that bucket."
                 )
         columns = tuple(_CSV.get(name.strip(), name.strip()) for name in schema.split(",")) if form == "CSV" else ()
         # A copy on another file system keeps the files beside the deliveries.
@@ -187,8 +187,8 @@ class InventoryObjects(FinishedListing):
                     copy.write(piece)
             if (size, digest.hexdigest()) != (file.size, file.md5):
                 raise Refused(
-                    f"{mask_secrets(file.place)} is not the file that its manifest names: it has {size} bytes and the MD5"
-                    f" {digest.hexdigest()}, and {file.size} and {file.md5} are expected. Wait for the next delivery."
+                    f"{mask_secrets(file.place)} is not the file that its manifest names: it has {size} bytes and the MD5 "
+                    f"{digest.hexdigest()}; expected {file.size} and {file.md5}. Wait for the next delivery."
                 )
             copy.seek(0)
             yield copy

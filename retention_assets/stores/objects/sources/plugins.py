@@ -114,20 +114,20 @@ class PluginSource:
         except Exception as fault:
             options = ", ".join(self.options) or "none"
             raise Refused(
-                f"`use: {self.use}` in `references` can't be made with its `options` ({options}): {type(fault).__name__}:"
-                f" {mask_text(str(fault))}. Mend `options` in the settings."
+                f"`use: {self.use}` in `references` can't be created with its `options` ({options}): "
+                f"{type(fault).__name__}: {mask_text(str(fault))}. Mend `options` in the settings."
             ) from fault
         if missing := [text for name, text in _METHODS.items() if not callable(getattr(plugin, name, None))]:
             raise Refused(
-                f"`use: {self.use}` in `references` is no source: it has no {', '.join(missing)}. Implement RowSource of"
-                f" retention_assets.stores.objects.references: a class with {', '.join(_METHODS.values())}."
+                f"`use: {self.use}` in `references` is not a source: it has no {', '.join(missing)}. Implement RowSource of "
+                f"retention_assets.stores.objects.references: a class with {', '.join(_METHODS.values())}."
             )
         return plugin
 
     def _row(self, item: Any, number: int) -> tuple[Any, ...]:
         if isinstance(item, Mapping):
             if unknown := item.keys() - set(REFERENCES.names):
-                raise self._fault(number, f"has a key that is not known: {quote(min(map(str, unknown)))}")
+                raise self._fault(number, f"has an unknown key: {quote(min(map(str, unknown)))}")
             row = tuple(item.get(name) for name in REFERENCES.names)
         elif isinstance(item, tuple | list) and 1 <= len(item) <= len(REFERENCES):
             row = (*item, *[None] * (len(REFERENCES) - len(item)))
@@ -143,7 +143,7 @@ class PluginSource:
             unknown := sorted(set(given.schema.names) - set(REFERENCES.names))
             or len(set(given.schema.names)) < given.num_columns
         ):
-            raise self._fault(rows, f"is of a batch with columns that are not known or there twice: {quote(unknown)}")
+            raise self._fault(rows, f"is of a batch with unknown or repeated columns: {quote(unknown)}")
         if "object" not in given.schema.names or given["object"].null_count:
             raise self._fault(rows, "is of a batch with objects that are null, or without them")
         for column in given.schema:
@@ -165,7 +165,7 @@ class PluginSource:
         try:
             arrays = [pa.array(column, kind) for column, kind in zip(zip(*rows, strict=True), REFERENCES.types, strict=True)]
         except UnicodeEncodeError as fault:
-            raise self._fault(last, f"or one before it holds what is no text: {fault.reason}") from fault
+            raise self._fault(last, f"or an earlier row holds something that is not text: {fault.reason}") from fault
         return pa.record_batch(arrays, schema=REFERENCES)
 
     def _fault(self, number: int, what: str) -> SourceNotWhole:
@@ -187,7 +187,7 @@ def load_plugin(use: str) -> Any:
         if len(points) != 1:
             known = sorted({point.name for point in entry_points(group=GROUP)})
             guess = nearest(use, known)
-            what = f"is brought by several packages: {', '.join(sorted(points))}" if points else "is brought by no package"
+            what = f"is in several packages: {', '.join(sorted(points))}" if points else "is in no package"
             raise _unknown(use, what + (f"; did you mean {guess}?" if guess and not points else ""))
         [point] = points.values()
         try:

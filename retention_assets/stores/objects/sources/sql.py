@@ -72,7 +72,7 @@ class DatabaseSource:
                     # An existing key without a text must not count as missing.
                     if any(batch[field.name].null_count for field in self.schema if not field.nullable):
                         raise SourceNotWhole(
-                            f"{self.label} has keys that are bytes, which have no text in SQLite. Write them as text."
+                            f"{self.label} has bytes as keys, which SQLite can't convert to text. Write them as text."
                         )
                     yield batch.cast(self.schema)
         except SourceNotWhole:
@@ -218,13 +218,13 @@ class DatabaseObjects:
         for batch in self._refusing(self.database.batches(query, rows.schema)):
             if batch["key"].null_count:
                 raise Refused(
-                    f"A key in the table {self.table.table} of the store {self.database.store} is bytes in a file of SQLite,"
-                    " which have no text. Write it as text."
+                    f"A key in the table {self.table.table} of the store {self.database.store} is bytes, which SQLite can't "
+                    "convert to text. Write it as text."
                 )
             if not are_datetimes(batch["created_at"]):
                 raise Refused(
-                    f"A {self.table.created_at} in the table {self.table.table} of the store {self.database.store} is infinite,"
-                    " or in no year from 1 to 9999. Mend it: ages are not guessed."
+                    f"A {self.table.created_at} in the table {self.table.table} of the store {self.database.store} is "
+                    "infinite, or outside of the years 1 to 9999. Mend it: ages are never guessed."
                 )
             yield objects_batch(batch["key"], {name: batch[name] for name in batch.schema.names})
 
@@ -234,6 +234,6 @@ class DatabaseObjects:
         except pa.ArrowException as fault:
             [line, *_] = str(fault).splitlines()
             raise Refused(
-                f"The table {self.table.table} of the store {self.database.store} holds what can't be read as objects: {line}."
-                " Look at its times (with a zone, or in UTC) and sizes (whole numbers)."
+                f"The table {self.table.table} of the store {self.database.store} can't be read as a list of objects: "
+                f"{line}. Check its times (with a zone, or in UTC) and sizes (whole numbers)."
             ) from None

@@ -217,8 +217,8 @@ class TableFileSource:
         for entry, place in present.items():
             if place is None and entry in read and not read[entry]:
                 raise SourceNotWhole(
-                    f"{self.label} is not whole: the {entry.shown} is listed, and can't be loaded. Mend it, or drop it from the"
-                    " catalog."
+                    f"{self.label} is not whole: the {entry.shown} is listed, but can't be loaded. Mend it, or drop it from "
+                    "the catalog."
                 )
             if (entry not in read) if place is None else (place not in read.get(entry, ())):
                 unread.append(entry)
@@ -251,7 +251,9 @@ class TableFileSource:
                 before = place
                 continue
             return place, rows
-        raise SourceNotWhole(f"{self.label} is not whole: the {entry.shown} changed whenever it was read. Scan again later.")
+        raise SourceNotWhole(
+            f"{self.label} is not whole: the {entry.shown} changed at each attempt to read it. Scan again later."
+        )
 
     def _batch(self, entry: CatalogEntry, what: str, locations: Sequence[str], folders: bool) -> pa.RecordBatch:
         mapped = self.root.folders if folders else self.root.keys

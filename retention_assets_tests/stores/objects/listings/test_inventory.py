@@ -186,7 +186,7 @@ def test_the_newest_complete_delivery_counts(local: Deliveries, tmp_path: Path, 
     file.unlink()
     if content is not None:
         file.write_bytes(content)
-    with pytest.raises(Refused, match=r"No complete inventory is at .* The newest one is not complete: 2026-11-20T00-00Z: "):
+    with pytest.raises(Refused, match=r"no complete inventory at .* The newest one is not complete: 2026-11-20T00-00Z: "):
         listing_of(local.listing).begin()
     local.deliver(19, [row("old")])
     local.deliver(18, [row("older")])
@@ -203,7 +203,7 @@ def test_one_manifest_may_be_named(local: Deliveries) -> None:
 
 
 def test_no_delivery_at_all_is_refused(local: Deliveries) -> None:
-    with pytest.raises(Refused, match="No complete inventory is at"):
+    with pytest.raises(Refused, match="There is no complete inventory at"):
         listing_of(local.listing).begin()
 
 
@@ -228,10 +228,10 @@ def test_a_file_that_goes_meanwhile_fails_the_share(local: Deliveries, tmp_path:
 
 
 REFUSED: tuple[tuple[str, dict[str, Any], tuple[str, ...], str | None, str], ...] = (
-    ("ORC", {"form": "ORC"}, NAMES, None, "is written as ORC, which is not read"),
+    ("ORC", {"form": "ORC"}, NAMES, None, "has the format ORC, which is not supported"),
     ("no time", {}, ("Bucket", "Key", "Size"), None, "has no last_modified_date. Choose `Last modified`"),
-    ("another bucket", {}, NAMES, "s3://others/blobs", "is of the bucket media, and `listing.path` is in others"),
-    ("no files", {"files": None}, NAMES, None, "is no manifest of an inventory"),
+    ("another bucket", {}, NAMES, "s3://others/blobs", "is of the bucket media, but `listing.path` is in others"),
+    ("no files", {"files": None}, NAMES, None, "is not a manifest of an inventory"),
 )
 
 

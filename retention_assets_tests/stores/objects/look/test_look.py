@@ -298,7 +298,7 @@ def test_a_look_ends_when_it_is_told_to(tmp_path: Path) -> None:
 
     order = LookOrder([Long([])], [], InParts(["a"]), is_stopped=lambda: len(read) >= 3)
     found = look_in(TasksHere(), order, ScanFolder(str(tmp_path)))
-    assert found.fault == "the look at references was stopped"
+    assert found.fault == "the check of references was stopped"
     assert len(read) == 3
 
 

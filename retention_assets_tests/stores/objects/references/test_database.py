@@ -80,7 +80,7 @@ def test_keys_are_the_text_by_which_records_are_known(store_url: str, tmp_path: 
     attached.has(value)
     given = source(tmp_path, attached.settings())
     if attached.dialect == "sqlite" and isinstance(kind, LargeBinary):
-        with pytest.raises(SourceNotWhole, match="keys that are bytes"):
+        with pytest.raises(SourceNotWhole, match="bytes as keys"):
             rows_of(given)
     else:
         assert objects_of(given) == [text]

@@ -72,7 +72,7 @@ def test_new_and_changed_files_are_read_again_and_one_that_vanishes_fails(tmp_pa
     os.utime(two, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert [Path(share.file.path).name for share in given.finish(ends)] == ["2"]
     two.rename(tmp_path / "2")
-    with pytest.raises(SourceNotWhole, match="refs/2 was there and is gone"):
+    with pytest.raises(SourceNotWhole, match="refs/2 is gone"):
         given.finish(ends)
 
 
@@ -98,7 +98,7 @@ def test_a_file_that_vanishes_before_it_is_read_fails(tmp_path: Path, form: Form
     shares = given.shares(1)
     assert list(given.finish(ends_of(given, shares[:1]))) == list(shares[1:])
     (tmp_path / "refs" / "1").rename(tmp_path / "gone")
-    with pytest.raises(SourceNotWhole, match="refs/1 was there and is gone"):
+    with pytest.raises(SourceNotWhole, match="refs/1 is gone"):
         given.finish(ends_of(given, shares))
 
 

@@ -172,7 +172,7 @@ def test_below_a_table_that_keeps_its_garbage_everything_is_reached(warehouse: W
     assert given.names_folders
     folders = [row for row in rows_of(given) if str(row["object"]).endswith("/")]
     assert sorted(str(row["object"]) for row in folders) == ["db/t/", "far/data/"]
-    assert {row["from"] for row in folders} == {"table db.t: gc.enabled is not true, so that everything stays"}
+    assert {row["from"] for row in folders} == {"table db.t: gc.enabled is not true, so everything stays"}
 
 
 def test_a_table_above_the_root_that_keeps_its_garbage_keeps_all(warehouse: Warehouse) -> None:
@@ -271,7 +271,7 @@ def test_a_table_that_was_dropped_before_it_was_read_is_no_reference(warehouse: 
 def test_a_table_that_is_listed_and_never_there_is_named(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     append(warehouse.table(), 1)
     monkeypatch.setattr(SqlCatalog, "list_tables", lambda *_: [("db", "t"), ("db", "ghost")])
-    with pytest.raises(SourceNotWhole, match=r"table db\.ghost is listed, and can't be loaded"):
+    with pytest.raises(SourceNotWhole, match=r"table db\.ghost is listed, but can't be loaded"):
         rows_of(of_catalog(warehouse))
 
 
@@ -284,7 +284,7 @@ def test_a_table_that_is_new_in_the_end_is_asked_for_even_if_it_cannot_be_loaded
     monkeypatch.setattr(SqlCatalog, "list_tables", lambda *_: [("db", "t"), ("db", "ghost")])
     again = given.finish(ends)
     assert [entry.name for share in again for entry in share] == ["blobs/db.ghost"]
-    with pytest.raises(SourceNotWhole, match=r"table db\.ghost is listed, and can't be loaded"):
+    with pytest.raises(SourceNotWhole, match=r"table db\.ghost is listed, but can't be loaded"):
         given.finish([*ends, *ends_of(given, again)])
 
 

@@ -124,5 +124,5 @@ def test_rows_that_are_fewer_than_the_footer_says_are_not_all(tmp_path: Path, mo
 
     monkeypatch.setattr(files, "_BATCH", 2)
     monkeypatch.setattr(pq.ParquetFile, "iter_batches", ends_early)
-    with pytest.raises(SourceNotWhole, match="refs can't be read: it says that it has 3 rows, and has 2"):
+    with pytest.raises(SourceNotWhole, match="refs can't be read: its footer counts 3 rows, but it has 2"):
         rows_of(source(tmp_path, {"parquet": "refs"}))

@@ -154,8 +154,8 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
     "no object": (ending(1, {"realm": "r"}), "row 1 has None as object"),
     "a number": (ending(1, (5,)), "row 1 has 5 as object"),
     "a number as realm": (ending(1, ("a", 5)), "row 1 has 5 as realm"),
-    "an unknown key": (ending(1, {"object": "a", "key": "b"}), "row 1 has a key that is not known: 'key'"),
-    "no text": (ending(1, ("\ud800",)), "row 1 or one before it holds what is no text"),
+    "an unknown key": (ending(1, {"object": "a", "key": "b"}), "row 1 has an unknown key: 'key'"),
+    "no text": (ending(1, ("\ud800",)), "row 1 or an earlier row holds something that is not text"),
     "a batch of numbers": (
         ending(2, ("a",), pa.record_batch({"object": [1.5]})),
         "row 2 is of a batch whose column object is of the type double",
@@ -165,7 +165,7 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
         "row 2 is of a batch with objects that are null",
     ),
     "a batch without objects": (ending(1, pa.record_batch({"realm": ["a"]})), "without them"),
-    "a batch with more": (ending(1, pa.record_batch({"object": ["a"], "x": ["a"]})), "columns that are not known"),
+    "a batch with more": (ending(1, pa.record_batch({"object": ["a"], "x": ["a"]})), "unknown or repeated columns"),
 }
 
 
@@ -204,12 +204,12 @@ def test_a_whole_source_that_breaks_its_word_is_not_whole(tmp_path: Path, wrong:
         ({"use": "no_such_module:X"}, r"`use: no_such_module:X` in `references` can't be loaded: ModuleNotFoundError"),
         ({"use": f"{HERE}:Nothing"}, "AttributeError"),
         ({"use": f"{HERE}:HERE"}, "which is no class"),
-        ({"use": "tolld"}, "is brought by no package; did you mean told"),
-        ({"use": "twice"}, "is brought by several packages"),
+        ({"use": "tolld"}, "is in no package; did you mean told"),
+        ({"use": "twice"}, "is in several packages"),
         ({"use": "broken"}, "can't be loaded"),
-        ({"use": f"{HERE}:Told", "options": {"url": "x"}}, r"can't be made with its `options` \(url\): TypeError"),
-        ({"use": f"{HERE}:Parted"}, r"can't be made with its `options` \(none\)"),
-        ({"use": "pathlib:Path"}, r"is no source: it has no shares\(wanted\), read\(share\), finish\(ends\)"),
+        ({"use": f"{HERE}:Told", "options": {"url": "x"}}, r"can't be created with its `options` \(url\): TypeError"),
+        ({"use": f"{HERE}:Parted"}, r"can't be created with its `options` \(none\)"),
+        ({"use": "pathlib:Path"}, r"is not a source: it has no shares\(wanted\), read\(share\), finish\(ends\)"),
         (
             {"use": f"{HERE}:Counted"},
             r"Implement RowSource of .*: a class with shares\(wanted\), read\(share\), finish\(ends\)\.",

@@ -65,7 +65,7 @@ class Case:
 EMPTY = "refs has no reference at all"
 SHRANK = "refs had 1,000 references last time and has 799, 20.1 % fewer, and brakes.references_shrink is 20 %"
 TOGETHER = "all sources together had 1,000 references last time and has 799"
-UNRESOLVED = "9 of 10 references name nothing that is listed, 90 %, and brakes.unresolved_references is 50 %"
+UNRESOLVED = "9 of 10 references name no listed object, 90 %, and brakes.unresolved_references is 50 %"
 CASES = {
     "as usual": Case(result()),
     # Sources: the scan failed.
@@ -81,7 +81,7 @@ CASES = {
     "a source of edges shrinks": Case(with_edges(result(), 79), with_edges(result(), 100), ("edges by links had 100 references last time",)),
     "a source of edges has no file more": Case(with_edges(result(), 0), with_edges(result(), 9), ("edges by links had 9",)),
     "one of ten files is missing": Case(
-        result(shards=9), result(shards=10), ("refs is not whole: it had 10 files or shares last time and has 9. Put back what is missing",)
+        result(shards=9), result(shards=10), ("refs is not whole: it had 10 files or shares last time and has 9. Restore the missing ones",)
     ),
     "more files": Case(result(shards=11), result(shards=10)),
     "files that come and go": Case(result(shards=0), result(shards=10)),
@@ -106,8 +106,8 @@ CASES = {
     ),
     "few objects that are many bytes": Case(result(9, 1, sizes=(100, 900))),
     "what is young or nobody's does not count": Case(result(0, 1, young=90, unhandled=90, realm_purge=90), brakes=("nothing refers to 1 of 1",)),
-    "9 of 10 references name nothing": Case(result(1, 4, unresolved=9, sources={"refs": 10}), brakes=(UNRESOLVED,)),
-    "half of the references name nothing": Case(result(unresolved=5, sources={"refs": 10})),
+    "9 of 10 references name no listed object": Case(result(1, 4, unresolved=9, sources={"refs": 10}), brakes=(UNRESOLVED,)),
+    "half of the references name no listed object": Case(result(unresolved=5, sources={"refs": 10})),
     "two brakes at once": Case(result(1, 10, unresolved=9, sources={"refs": 10}), brakes=("nothing refers to 10 of 11", UNRESOLVED)),
     "nothing is judged": Case(result(0, 0, unresolved=100, young=9), result(distinct=900)),
     "a limit that no binary number is": Case(result(29, 71, unresolved=29), settings={"unresolved_references": 0.29}),
@@ -131,10 +131,8 @@ def test_brakes(case: Case) -> None:
 
 def test_what_fails_a_scan_says_which_setting_lets_it_pass() -> None:
     empty, shrunk = result(sources={"refs": 0}), result(sources={"refs": 1})
-    assert find_source_faults(Brakes(), empty, None)[0].endswith(
-        "where that is right, set brakes.empty_source of blobs to allow"
-    )
-    assert find_source_faults(Brakes(), shrunk, result())[0].endswith("set brakes.references_shrink of blobs higher")
+    assert find_source_faults(Brakes(), empty, None)[0].endswith("if that is right, set brakes.empty_source of blobs to allow")
+    assert find_source_faults(Brakes(), shrunk, result())[0].endswith("raise brakes.references_shrink of blobs")
 
 
 @dataclass
