@@ -17,7 +17,6 @@ from retention_assets.ledger.audit.chain import mark_seals
 from retention_assets.ledger.marking import STAGED_ROWS, CandidateTable, MarkGroup, merge_groups
 from retention_assets.outcomes import Outcome
 from retention_assets.policy import Datasets, Hold
-from retention_assets.sql import streams
 from retention_assets.sql.staging import shared_table
 from retention_assets_tests.databases import new_schema
 from retention_assets_tests.ledger.states import (
@@ -129,7 +128,7 @@ def test_marks_are_published_together_with_what_they_came_with(ledger: Ledger) -
 
 def test_reading_is_filtered_and_streams(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("BATCH", "BYTES"):
-        monkeypatch.setattr(streams, name, 2_500)
+        monkeypatch.setattr(f"retention_assets.sql.streams.{name}", 2_500)
     ledger.marks.mark(many(9_000, 1_000), T0, "evaluation")
     ledger.unmark.all_of("ann", "still needed", dataset="lake/d7")
     assert next(len(batch) for batch in ledger.marks.read()) < 9_000
