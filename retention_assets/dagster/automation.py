@@ -29,8 +29,7 @@ from retention_assets.people.housekeeping import housekeeping
 from retention_assets.policy.book import LoadOutcome, datasets_touched
 from retention_assets.policy.datahub import escape_glob
 from retention_assets.policy.durations import Duration, text_of
-from retention_assets.policy.globs import is_literal
-from retention_assets.policy.language import rules_reaching
+from retention_assets.policy.language import may_be_about, rules_reaching
 from retention_assets.policy.sentences import count, first_of
 from retention_assets.settings.model import Settings
 from retention_assets.settings.sections import AutomationSettings
@@ -169,9 +168,7 @@ def policy_files(context: dg.SensorEvaluationContext, resources: Resources) -> d
     judged_by = dict(zip(looks["dataset"].to_pylist(), looks["rules"].to_pylist(), strict=True))
     digests = zip(present.names, rules_digests(book.rules(present.names, at), present.names, at), strict=True)
     names.update(name for name, digest in digests if judged_by.get(name, digest) != digest)
-    stores = {glob.partition("/")[:2] for scope in scopes for glob in scope.include}
-    reaches_any = any(not slash or not is_literal(store) for store, slash in stores)
-    away = sorted(store for store in present.away if reaches_any or (store, "/") in stores)
+    away = sorted(store for store in present.away if any(may_be_about(scope, store) for scope in scopes))
     globs = [escape_glob(name) for name in sorted(names)] + [f"{escape_glob(store)}/*" for store in away]
     if globs:
         tags = {KIND: "evaluate", **_RETRIES}

@@ -237,8 +237,9 @@ def _without_branches(policies: Sequence[tuple[_Part, Policy]], branches: Mappin
 
 def may_be_about(datasets: Datasets, store: str) -> bool:
     """Tell by its name alone whether a store may have datasets in the scope."""
-    is_included = any(matches(store, [glob.partition("/")[0]]) for glob in datasets.include)
-    return is_included and f"{store}/*" not in datasets.exclude
+    # A wildcard may match the slash as well: some beginning of the glob has to match the store and its slash.
+    begins = (glob[:end] for glob in datasets.include for end in range(1, len(glob) + 1))
+    return matches(f"{store}/", begins) and f"{store}/*" not in datasets.exclude
 
 
 def _unknown_stores(part: _Part, datasets: Datasets, stores: Collection[str] | None) -> Iterator[Problem]:
