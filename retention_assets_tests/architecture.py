@@ -160,7 +160,7 @@ GIVEN_NAMES = {
 BUDGETS: Mapping[str, int] = {
     "(top)": 1_110,
     "settings": 1_610,
-    "policy": 2_740,
+    "policy": 2_750,
     "frames": 3_480,
     "exchange": 670,
     "sql": 2_420,
@@ -182,7 +182,7 @@ BUDGETS: Mapping[str, int] = {
     "retention_assets_tests": 59_760,
 }
 # Docstrings that begin with a word by which no sentence says what a thing is; and imports by tests of a module inside a folder.
-OPENINGS, ARROWS = 3, 546
+OPENINGS, ARROWS = 3, 547
 _OPENING = re.compile(r"(What|Which|Whether|Of|Those|As|So many|The same)\b")
 _FACES = re.compile(rf"{PACKAGE}(\.stores)?(\.\w+)?")
 

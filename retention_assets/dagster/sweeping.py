@@ -29,6 +29,7 @@ from retention_assets.pipeline.file_systems import inside
 from retention_assets.pipeline.head_file import place_faults
 from retention_assets.pipeline.stage import write_text
 from retention_assets.pipeline.sweep_stage import SweepTask, SweepWatch, is_for_tasks, share_confirmed, sweep_in_tasks
+from retention_assets.policy.sizes import size_of
 from retention_assets.render.dagster import (
     DATA,
     MOST_SHOWN,
@@ -53,7 +54,7 @@ from retention_assets.render.summaries import (
 )
 from retention_assets.render.svg import Plots, freed_words, plots_of, since, strip
 from retention_assets.render.terminal import console, status_text
-from retention_assets.render.text import kib, size_of
+from retention_assets.render.text import kib
 from retention_assets.report import DayReport, day_report
 from retention_assets.stores.protocol import Store, StoreFailed, call_store
 from retention_assets.sweep.dataset_sweep import OnProgress, SweepResult

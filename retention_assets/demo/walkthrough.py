@@ -25,9 +25,9 @@ from retention_assets.exchange import read_log
 from retention_assets.ledger import open_ledger
 from retention_assets.policy.durations import text_of
 from retention_assets.policy.language import load_policies
+from retention_assets.policy.sizes import size_of
 from retention_assets.render.tables import explanation
 from retention_assets.render.terminal import Count, Size, table
-from retention_assets.render.text import size_of
 from retention_assets.report import day_report
 from retention_assets.settings.model import Settings, load_settings
 

@@ -14,6 +14,7 @@ from retention_assets.ledger.steps import END, SHOWN, SHOWN_MARKS, STEP
 from retention_assets.policy.durations import minute_in_utc
 from retention_assets.policy.model import Hold
 from retention_assets.policy.sentences import DeletionMessage, deletion_message, short_actor
+from retention_assets.policy.sizes import size_of
 from retention_assets.sql.transactions import portions
 
 _STILL_OPEN = ("MARKED", "SWEEPING")
@@ -228,7 +229,7 @@ def _state(mark: MarkHistory, as_of: datetime) -> str:
     if mark.status == "SWEEPING":
         return f"being swept since {since}: its bytes may be gone; {policy} marked it"
     outcome, freed = _last_outcome(mark), mark.events[-1].bytes if mark.events else None
-    gone = "deleted" if freed is None else f"deleted ({freed:,} bytes)"
+    gone = "deleted" if freed is None else f"deleted ({size_of(freed)})"
     if outcome == "ALREADY_GONE":
         gone = "was already gone"
     elif outcome == "HIDDEN":

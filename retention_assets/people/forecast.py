@@ -36,11 +36,11 @@ from retention_assets.people.rehearsal import rehearse
 from retention_assets.policy.durations import LONGEST_YEARS, text_of
 from retention_assets.policy.language import load_policies
 from retention_assets.policy.sentences import count
+from retention_assets.policy.sizes import size_of
 from retention_assets.render.forecast import ASSUMPTION, forecast_plot, forecast_texts, periods_of, summary
 from retention_assets.render.markdown import Answer, plain
 from retention_assets.render.svg import strip
 from retention_assets.render.terminal import Count, Size, table
-from retention_assets.render.text import size_of
 
 _LAST_YEAR = 9_999
 _COUNTS = ("marked", "deleted", "bytes_deleted")

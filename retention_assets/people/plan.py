@@ -42,8 +42,9 @@ from retention_assets.people.rehearsal import Rehearsal, rehearse
 from retention_assets.policy.durations import minute_in_utc, parse_duration
 from retention_assets.policy.model import Policy
 from retention_assets.policy.sentences import sentence
+from retention_assets.policy.sizes import size_of
 from retention_assets.render.terminal import Column, Count, Minute, Number, Size, table
-from retention_assets.render.text import money_of, size_of
+from retention_assets.render.text import money_of
 from retention_assets.stores.logs import read_chosen
 from retention_assets.sweep.dataset_sweep import SweepResult
 

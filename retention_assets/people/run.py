@@ -22,9 +22,9 @@ from retention_assets.people.output import ExitCode, confirm, is_on_terminal, pr
 from retention_assets.people.plan import PlanRequest, RetentionPlan, make_plan, show_plan
 from retention_assets.policy.durations import minute_in_utc
 from retention_assets.policy.sentences import count
+from retention_assets.policy.sizes import size_of
 from retention_assets.render.summaries import date_of
 from retention_assets.render.terminal import Number, table
-from retention_assets.render.text import size_of
 from retention_assets.sweep.preconditions import write_confirmed
 
 if TYPE_CHECKING:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from retention_assets.evaluation.days import IN_FORCE, Forecast, ForecastDay, ForecastDays
 from retention_assets.policy.sentences import count
+from retention_assets.policy.sizes import size_of
 from retention_assets.render.svg import Plot, Series
-from retention_assets.render.text import day_of_month, money_of, period_of, size_of, visible_line
+from retention_assets.render.text import day_of_month, money_of, period_of, visible_line
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -15,10 +15,11 @@ from jinja2 import Environment, StrictUndefined, Template
 
 from retention_assets.evaluation.days import Forecast
 from retention_assets.policy.durations import text_of
+from retention_assets.policy.sizes import size_of
 from retention_assets.render.forecast import ASSUMPTION, forecast_plot, periods_of, policies_words, summary
 from retention_assets.render.summaries import looks_words, money_rows
 from retention_assets.render.svg import NARROW, Plot, draw
-from retention_assets.render.text import duration_of, share_of, size_of, visible
+from retention_assets.render.text import duration_of, share_of, visible
 from retention_assets.report import CLASSES, DayReport, ReportLine, iso_of, sum_lines
 
 # most datasets on the page

@@ -14,6 +14,7 @@ from retention_assets.ledger.reports import DayLook
 from retention_assets.ledger.states import DatasetState, LastSweep, Totals, Waiting
 from retention_assets.policy.durations import minute_in_utc, parse_instant
 from retention_assets.policy.sentences import DELETED, SCHEDULED, count, first_of, short_actor
+from retention_assets.policy.sizes import size_of
 from retention_assets.render.markdown import (
     Answer,
     bullets,
@@ -25,7 +26,7 @@ from retention_assets.render.markdown import (
     with_code,
     with_table,
 )
-from retention_assets.render.text import cell_size, day_of_month, kib, money_of, sentence_case, size_of, until_of
+from retention_assets.render.text import cell_size, day_of_month, kib, money_of, sentence_case, until_of
 from retention_assets.report import DayReport, ReportMoney
 
 Rows = Sequence[Mapping[str, Any]]

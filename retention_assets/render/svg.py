@@ -14,7 +14,8 @@ from xml.etree.ElementTree import Element, tostring
 
 from retention_assets.ledger.states import FreedGroup, PendingGroup
 from retention_assets.policy.sentences import count
-from retention_assets.render.text import day_of_month, period_of, size_of, visible
+from retention_assets.policy.sizes import size_of
+from retention_assets.render.text import day_of_month, period_of, visible
 
 # Okabe and Ito's palette, in an order in which neighbours differ in lightness too; the last is for everything else.
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#8b95a3")

@@ -13,8 +13,9 @@ from rich.text import Text
 
 from retention_assets.policy.durations import minute_in_utc, minute_of, parse_duration, parse_instant, text_of
 from retention_assets.policy.sentences import first_of
+from retention_assets.policy.sizes import size_of
 from retention_assets.render.terminal import Count, Indented, Minute, Number, Row, Size, table
-from retention_assets.render.text import duration_of, sentence_case, share_of, size_of, until_of, visible_line
+from retention_assets.render.text import duration_of, sentence_case, share_of, until_of, visible_line
 
 if TYPE_CHECKING:
     from retention_assets.evaluation.explain import ExplainedTransaction, Explanation, PolicyAnswer

@@ -16,7 +16,8 @@ from rich.table import Table
 from rich.text import Text
 
 from retention_assets.policy.durations import minute_of
-from retention_assets.render.text import size_of, visible, visible_line
+from retention_assets.policy.sizes import size_of
+from retention_assets.render.text import visible, visible_line
 
 Row = Mapping[str, Any]
 

@@ -4,8 +4,8 @@ import re
 from datetime import date, datetime, timedelta
 
 from retention_assets.policy.durations import Duration, minute_of
+from retention_assets.policy.sizes import size_of
 
-_UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB")
 # Invisible characters and those that change how their neighbours look: control characters but tab and line end, direction
 # marks, zero width, other line ends, and lone surrogates, which no encoding can write.
 _UNSEEN = re.compile(
@@ -13,16 +13,6 @@ _UNSEEN = re.compile(
     "\U000e0000-\U000e007f]"
 )
 _SPACES = str.maketrans({"\n": "\\n", "\t": "\\t"})
-
-
-def size_of(count: int | None) -> str:
-    """Bytes, rounded: `1.5 KiB`; a question mark where the store does not know."""
-    if count is None:
-        return "?"
-    if count < 1024:
-        return f"{count} B"
-    power = next((power for power in range(1, len(_UNITS)) if count < 1024 ** (power + 1)), len(_UNITS))
-    return f"{count / 1024**power:.1f} {_UNITS[power - 1]}"
 
 
 def kib(count: int) -> float:

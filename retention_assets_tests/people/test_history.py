@@ -70,8 +70,8 @@ LIVES: dict[str, tuple[Callable[[Ledger], object], tuple[str, str], str, str]] =
         lambda ledger: begun(ledger, None),
         AFTER, "SWEEPING", "being swept since … by sweeper: its bytes may be gone; policy p@1 marked it",
     ),
-    "deleted": (swept, AFTER, "SWEPT", "deleted (10 bytes) at … by sweeper; policy p@1 marked it"),
-    "held too late": (swept_and_then_held, AFTER, "SWEPT", "deleted (10 bytes) at … by sweeper; policy p@1 marked it"),
+    "deleted": (swept, AFTER, "SWEPT", "deleted (10 B) at … by sweeper; policy p@1 marked it"),
+    "held too late": (swept_and_then_held, AFTER, "SWEPT", "deleted (10 B) at … by sweeper; policy p@1 marked it"),
     "gone already": (
         lambda ledger: begun(ledger, Outcome.ALREADY_GONE),
         AFTER, "SWEPT", "was already gone at … by sweeper; policy p@1 marked it",
@@ -129,7 +129,7 @@ def test_every_step_of_every_mark_is_a_field(ledger: Ledger, found: Json) -> Non
 # T as its log has it, and one that had its id before.
 NOW = (AS_OF - timedelta(days=90),) * 2
 BEFORE_NOW = (NOW[0], NOW[1] - timedelta(microseconds=1))
-SWEPT_BEFORE = "an earlier transaction of this name was deleted (10 bytes) at … by sweeper; policy p@1 marked it"
+SWEPT_BEFORE = "an earlier transaction of this name was deleted (10 B) at … by sweeper; policy p@1 marked it"
 
 
 def came_again(ledger: Ledger, *marked: Times) -> None:

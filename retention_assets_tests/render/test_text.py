@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retention_assets.render.text import cell_size, duration_of, share_of, size_of, visible, visible_json, visible_line
+from retention_assets.policy.sizes import size_of
+from retention_assets.render.text import cell_size, duration_of, share_of, visible, visible_json, visible_line
 
 
 @pytest.mark.parametrize(
