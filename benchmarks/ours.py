@@ -55,16 +55,17 @@ def judge(spark: "SparkSession", source: Path, target: Path, outputs: tuple[str,
     return sum(run_stage(spark, [Source(str(source))], str(target), outputs, Judge(outputs), COLUMNS).rows.values())
 
 
-def judge_here(source: Path, target: Path) -> None:
+def judge_here(source: Path, target: Path, policies: tuple[Policy, ...] = POLICIES) -> None:
     """The same part by part in this Python, without Spark: what one core does."""
+    columns = columns_for(policies)
     cores = pa.cpu_count()
     pa.set_cpu_count(1)
     try:
         (target / "candidate_marks").mkdir(parents=True, exist_ok=True)
         for part in sorted((source / "transactions").iterdir()):
-            transactions = pq.read_table(part, columns=list(COLUMNS), use_threads=False)
+            transactions = pq.read_table(part, columns=columns, use_threads=False)
             datasets = pq.read_table(source / "datasets" / part.name, use_threads=False)
-            marks = Judge()(transactions, datasets)["candidate_marks"]
+            marks = Judge(policies=policies)(transactions, datasets)["candidate_marks"]
             write_part(marks, str(target / "candidate_marks" / part.name), pafs.LocalFileSystem())
     finally:
         pa.set_cpu_count(cores)

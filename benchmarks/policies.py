@@ -32,6 +32,17 @@ DOCUMENTS = (
         "select": {"older_than": f"{FEATURE_DAYS}d", "beyond": {"transactions": FEATURE_TRANSACTIONS}},
     },
 )
+# What the newest transactions are counted by, each alone.
+COUNTS = {
+    "beyond.transactions": {"transactions": 7},
+    "three periods": {"daily": 7, "weekly": 5, "monthly": 12},
+    "three periods of a time zone": {"hourly": 24, "daily": 7, "yearly": 3, "zone": "Europe/Berlin"},
+    "bytes": {"bytes": "10MiB"},
+}
+COUNTING = {
+    name: Policy.model_validate({"name": "counts", "datasets": {"include": ["lake/*"]}, "select": {"beyond": beyond}})
+    for name, beyond in COUNTS.items()
+}
 POLICIES = tuple(Policy.model_validate(document) for document in DOCUMENTS)
 
 

@@ -33,6 +33,7 @@ from benchmarks import (
 from benchmarks.environments import Environment, comb, star, write
 from benchmarks.floor import Floor
 from benchmarks.measures import Contender, Peaks, forget_peaks, in_turns, peaks, timed
+from benchmarks.policies import COUNTING
 from benchmarks.preview import preview, write_lines, write_policies
 from benchmarks.report import Report
 from retention_assets.frames import Log
@@ -210,6 +211,22 @@ def scale(bench: Bench) -> None:
     bench.clear("scale")
 
 
+def counts(bench: Bench) -> None:
+    """Counts by period and by size, against the plain count of transactions: on one core, mixed histories and long chains."""
+    sizes = bench.sizes
+    rows = sizes.datasets * sizes.transactions
+    for name, environment in (
+        ("mixed histories", Environment(sizes.datasets, sizes.transactions, sizes.branches)),
+        ("one chain", Environment(1, rows, 1, ("linear",))),
+    ):
+        log, work = bench.environment(f"counts/{name}", environment), bench.folder / "counts" / "work"
+        contenders: dict[str, Contender] = {
+            key: partial(ours.judge_here, log, work, (policy,)) for key, policy in COUNTING.items()
+        }
+        bench.meet("counts", name, contenders, rows)
+    bench.clear("counts")
+
+
 def giant(bench: Bench) -> None:
     """All rows in one dataset, one chain: one task on one core, so one core on many datasets stands beside it."""
     sizes, spark = bench.sizes, bench.spark
@@ -338,6 +355,7 @@ def recording(bench: Bench) -> None:
 SECTIONS: Mapping[str, Callable[[Bench], None]] = {
     "kernel": kernel,
     "scale": scale,
+    "counts": counts,
     "giant": giant,
     "branches": branches,
     "iceberg": expiry,

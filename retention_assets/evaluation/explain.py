@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import datetime
 from itertools import islice
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pyarrow as pa
@@ -28,7 +29,7 @@ from retention_assets.frames.verdicts.table_windows import TableWindows, table_w
 from retention_assets.frames.views.branch_views import protection
 from retention_assets.frames.views.forest import preorder
 from retention_assets.frames.views.history import History
-from retention_assets.frames.views.scope import FAR, ScopeColumns, ScopeTable
+from retention_assets.frames.views.scope import FAR, ScopeColumns, ScopeTable, up_to_their_views
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.histories import TransactionLife, message_about
 from retention_assets.ledger.marking import MARK_ROWS
@@ -121,7 +122,14 @@ def explain(
     row = rows.slice(at, 1).to_pylist()[0]
     attributes = dict(row["attributes"] or ())
     holders = _holders(history, position).tolist()
-    reasons = tuple({**reason, "text": Reason[reason["code"]].text(reason["witness"])} for reason in mark["reasons"])
+    answers = tuple(_answer(policy, scopes, position, as_of, own) for policy in about.policies)
+    # A line may say more than its reason does of all transactions.
+    unmet = {answer.policy: line.words for answer in answers for line in reversed(answer.lines) if not line.holds}
+    reasons = tuple(
+        {**reason, "text": unmet[reason["witness"]] if code is Reason.WITHIN_PERIODS else code.text(reason["witness"])}
+        for reason in mark["reasons"]
+        for code in (Reason[reason["code"]],)
+    )
     tag = int(protection(scopes).tag[position])
     views = tuple(_branch_view(history, rank, position) for rank in holders[:_MOST_BRANCHES])
     return Explanation(
@@ -131,7 +139,7 @@ def explain(
         summary=_summary_of_object(row["type"], attributes) or _summary(mark, views), reasons=reasons, branches=views,
         more_branches=max(0, len(holders) - _MOST_BRANCHES),
         tags=(history.tags.names[tag],) if tag < FAR else (),
-        policies=tuple(_answer(policy, scopes, position, as_of, own) for policy in about.policies),
+        policies=answers,
         witnesses=tuple(attributes.get(WITNESS, "").splitlines()),
     )  # fmt: skip
 
@@ -269,12 +277,42 @@ def _answer(policy: Policy, scopes: ScopeTable, position: int, as_of: datetime, 
         value = own.words() if own and line.key == "select.from_table" else _written(policy, line)
         if value is None and not refused:
             continue
-        explained = ExplainedLine(line.key, not refused, line.reason.text(policy.name) if refused else "", value, line.branches)
+        words = _why_kept(policy, line, scopes.history, position) if refused else ""
+        explained = ExplainedLine(line.key, not refused, words, value, line.branches)
         first = answers.setdefault((line.key, line.branches), explained)
         if first.holds and refused:
             answers[line.key, line.branches] = explained
     lines = tuple(answers.values())
     return PolicyAnswer(policy.name, sentence(policy), all(line.holds for line in lines), lines)
+
+
+_PERIODS = {
+    "hourly": "hour %Y-%m-%d %H:00",
+    "daily": "day %Y-%m-%d",
+    "weekly": "week %G-W%V",
+    "monthly": "month %Y-%m",
+    "yearly": "year %Y",
+}
+
+
+def _why_kept(policy: Policy, line: policy_rules.SelectorLine, history: History, position: int) -> str:
+    key = line.key.rpartition(".")[2]
+    if line.roots is None or key not in _PERIODS:
+        return line.reason.text(policy.name)
+    part = next((window for window in policy.branches.windows if window.match == line.branches), policy.select)
+    assert part.beyond is not None
+    begin, end = preorder(history.chains)
+    below = np.flatnonzero(line.roots & (begin >= begin[position]) & (begin < end[position]))
+    # The state that needs it, the first one after it.
+    for root in below[np.argsort(begin[below])].tolist():
+        of_root = np.arange(len(history)) == root
+        if root == position or up_to_their_views(history, of_root)[position]:
+            break
+    shown = from_micros(int(history.closed[root])).astimezone(ZoneInfo(part.beyond.zone or "UTC"))
+    number = count(part.beyond.periods[key], _PERIODS[key].partition(" ")[0])
+    name = history.log["transaction"][int(history.rows[root])].as_py()
+    state = "" if root == position else f"part of the state of {name}, "
+    return f"It is kept: {state}the newest of {shown.strftime(_PERIODS[key])}, one of {number} of policy '{policy.name}'."
 
 
 def _written(policy: Policy, line: policy_rules.SelectorLine) -> str | None:

@@ -19,7 +19,7 @@ from retention_assets.frames.log import holds_dataset, selects_name, sums_by
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.states import PendingGroup
 from retention_assets.policy.book import Stored, item_of
-from retention_assets.policy.model import Hold, Policy
+from retention_assets.policy.model import Hold, Keeper, Policy, RetainRule, named_holds
 from retention_assets.policy.realms import realm_of
 from retention_assets.policy.sentences import message_of
 
@@ -49,10 +49,11 @@ class Fates:
     """Fates of marks, by holds and by the policies in force at an instant."""
 
     # `book`: newest version of every entry, including revoked ones
-    def __init__(self, book: Sequence[Stored], holds: Sequence[Hold], as_of: datetime) -> None:
-        live = [hold for hold in holds if hold.is_live(as_of)]
-        # These holds ask for attributes, which only a log has.
-        self.unclear = tuple(hold.name or "" for hold in live if hold.datasets.with_)
+    def __init__(self, book: Sequence[Stored], keepers: Sequence[Keeper], as_of: datetime) -> None:
+        live = [hold for hold in named_holds(keepers) if hold.is_live(as_of)]
+        # Only a log has the attributes that these holds ask for, and what meets the lines of a retain rule.
+        rules = [rule.name for rule in keepers if isinstance(rule, RetainRule)]
+        self.unclear = (*(hold.name or "" for hold in live if hold.datasets.with_), *rules)
         in_force = [entry for entry in book if not entry.revoked]
         items = [item_of(entry.name, entry.content) for entry in in_force]
         versions = {(entry.name, entry.version) for entry in in_force}
@@ -152,7 +153,7 @@ class Upcoming:
     # some of the transactions, in the order in which they fall due
     first: tuple[dict[str, Any], ...] = ()
     held: dict[str, int] = field(default_factory=dict)
-    # holds that ask for attributes, which only a log has: they were not applied
+    # holds that ask for attributes, and retain rules: they need a log, and were not applied
     unclear: tuple[str, ...] = ()
     # reason why nothing is known
     note: str | None = None

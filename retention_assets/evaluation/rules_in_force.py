@@ -17,7 +17,7 @@ from retention_assets.ledger import Ledger
 from retention_assets.policy.book import BookDecision, BookItem, Loaded, LoadOutcome, Stored, as_loaded, compare, item_of
 from retention_assets.policy.datahub import ALL, AspectEntry, policies_for
 from retention_assets.policy.language import Policies, digests, load_policies
-from retention_assets.policy.model import Hold, Policy, VisibilityRule
+from retention_assets.policy.model import Hold, Keeper, Policy, VisibilityRule, named_holds
 from retention_assets.policy.realms import purge_of
 from retention_assets.settings.model import Settings
 from retention_assets.settings.yaml import yaml_files
@@ -30,7 +30,8 @@ class RulesInForce:
     """Rules for the datasets of one log; DataHub entries have become policies about the datasets that they win."""
 
     policies: tuple[Policy, ...]
-    holds: tuple[Hold, ...]
+    # with retain rules
+    holds: tuple[Keeper, ...]
     # Datasets of stores that the settings lack: DataHub entries were applied by the form of the name.
     guessed: tuple[str, ...] = ()
     # policy name to version in the policy book; no entry for a policy of no book
@@ -63,7 +64,7 @@ def justifying_rules(
     book: Sequence[Stored],
     files: Policies,
     drifted: Collection[str],
-    holds: Sequence[Hold],
+    holds: Sequence[Keeper],
     datasets: Sequence[str],
     settings: Settings,
 ) -> Iterator[tuple[RulesInForce, ...]]:
@@ -116,7 +117,7 @@ class Rulebook:
     # The files are on another machine: holds are those sent with it, and those that the ledger learnt since.
     is_remote: bool = False
     # Holds of other policy folders: they go only when those folders are read without them.
-    kept_holds: tuple[Hold, ...] = ()
+    kept_holds: tuple[Keeper, ...] = ()
     # reason why the files revoke nothing and nothing is swept by them
     unaccepted: str | None = None
     # By store why its own policies can't be read. One of them could keep data: nothing of it is judged or swept.
@@ -152,7 +153,7 @@ class Rulebook:
     def entries(self) -> tuple[AspectEntry, ...]:
         return tuple(item for item in map(_item, self.in_force) if isinstance(item, AspectEntry))
 
-    def file_holds(self) -> Callable[[], tuple[Hold, ...]]:
+    def file_holds(self) -> Callable[[], tuple[Keeper, ...]]:
         """Read the holds of the policy files, again whenever a file has changed. Raises if a file is broken by then."""
         if self.is_remote:
             # A hold that is gone from the files since lasts until the run is over: nobody here can know who took it out.
@@ -161,7 +162,7 @@ class Rulebook:
         seen: list[tuple[str, int, int]] | None = None
         holds = (*self.files.holds, *self.kept_holds)
 
-        def present() -> tuple[Hold, ...]:
+        def present() -> tuple[Keeper, ...]:
             nonlocal seen, holds
             stamps = [(str(file), (about := file.stat()).st_size, about.st_mtime_ns) for file in files_of(self.settings)]
             if stamps != seen:
@@ -187,11 +188,11 @@ def files_of(settings: Settings) -> list[Path]:
     return [file for path in settings.policies if path.exists() for file in yaml_files(path)]
 
 
-def holds_of_files(settings: Settings) -> tuple[Hold, ...]:
+def holds_of_files(settings: Settings) -> tuple[Keeper, ...]:
     return read_policies(settings).holds if files_of(settings) else ()
 
 
-def holds_in_force(ledger: Ledger | None, settings: Settings, as_of: datetime) -> tuple[Hold, ...]:
+def holds_in_force(ledger: Ledger | None, settings: Settings, as_of: datetime) -> tuple[Keeper, ...]:
     """Holds of policy files, of any folder, and of people, that are in force at an instant."""
     of_files = holds_of_files(settings)
     of_others = ledger.holds.of_other_folders(folders_of_policies(settings)) if ledger else ()
@@ -199,9 +200,9 @@ def holds_in_force(ledger: Ledger | None, settings: Settings, as_of: datetime) -
     return (*(hold for hold in (*of_files, *of_others) if hold.is_live(as_of)), *placed)
 
 
-def holds_about(dataset: str, log: Log | None, holds: Sequence[Hold], as_of: datetime) -> tuple[list[Hold], list[str]]:
+def holds_about(dataset: str, log: Log | None, holds: Sequence[Keeper], as_of: datetime) -> tuple[list[Hold], list[str]]:
     """Holds in force about a dataset; and the names of those that ask for attributes, which only a log has."""
-    live = [hold for hold in holds if hold.is_live(as_of)]
+    live = [hold for hold in named_holds(holds) if hold.is_live(as_of)]
     unclear = [hold.name or "" for hold in live if log is None and hold.datasets.with_]
     return [hold for hold in live if holds_dataset(hold, dataset, log.attributes if log else {})], unclear
 
@@ -258,7 +259,7 @@ def load_rulebook(
     return Rulebook(ledger, settings, files, tuple(decisions), kept_holds=_kept_holds(record, files, folders))
 
 
-def _kept_holds(ledger: Ledger, files: Policies, folders: Sequence[str]) -> tuple[Hold, ...]:
+def _kept_holds(ledger: Ledger, files: Policies, folders: Sequence[str]) -> tuple[Keeper, ...]:
     return tuple(hold for hold in ledger.holds.of_other_folders(folders) if hold not in files.holds)
 
 

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from retention_assets.frames.arrays import NEVER, Bools, Ints, as_micros, flags, integers, join_chunks, keys_of
 from retention_assets.policy.globs import matches, protects
-from retention_assets.policy.model import Datasets, Hold
+from retention_assets.policy.model import Datasets, Keeper
 from retention_assets.policy.realms import REALM, has_attributes
 
 INSTANT = pa.timestamp("us", tz="UTC")
@@ -173,11 +173,11 @@ def selects_name(datasets: Datasets, name: str) -> bool:
     return matches(name, datasets.include) and not protects(name, datasets.exclude)
 
 
-def holds_dataset(hold: Hold, name: str, attributes: Mapping[str, str]) -> bool:
+def holds_dataset(hold: Keeper, name: str, attributes: Mapping[str, str]) -> bool:
     return holds_name(hold, name) and has_attributes(attributes, hold.datasets.with_)
 
 
-def holds_name(hold: Hold, name: str) -> bool:
+def holds_name(hold: Keeper, name: str) -> bool:
     """Go by the name alone, whatever attributes are asked for."""
     # In a hold an exclude is what lets go, so it means no more than it says.
     return protects(name, hold.datasets.include) and not matches(name, hold.datasets.exclude)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from pydantic import TypeAdapter
 from sqlalchemy import ColumnElement, Connection, Row, Select, bindparam, func, or_, select, text, update
 from sqlalchemy.exc import IntegrityError
 
@@ -33,13 +34,14 @@ from retention_assets.policy.book import (
     decide_outside,
 )
 from retention_assets.policy.durations import Duration, parse_duration, text_of
-from retention_assets.policy.model import Hold
+from retention_assets.policy.model import Hold, Keeper, RetainRule
 from retention_assets.policy.realms import NAME_RULE, RESERVED, is_realm_name, purge_named, purged_hold, with_parents
 from retention_assets.sql.columns import DatabaseTime
 from retention_assets.sql.transactions import insert_or_skip, portions
 
 _FIELDS = ("name", "content", "digest", "version", "written_by", "written_at", "system", "revoked")
 _VERSIONS = select(*(POLICY_VERSIONS.c[field] for field in _FIELDS)).order_by(POLICY_VERSIONS.c.name, POLICY_VERSIONS.c.version)
+_KEEPER: TypeAdapter[Keeper] = TypeAdapter(Keeper)
 INITIAL = "ACTIVE"
 ARROWS: Mapping[str, tuple[str, ...]] = {
     "ACTIVE": ("INACTIVE", "PURGING"),
@@ -278,9 +280,9 @@ class Holds(LedgerPart):
         tx.change(act, HOLDS, HOLDS.c.id == number, released_at=DatabaseTime(), released_by=actor, release_reason=reason)
 
     def note_files(
-        self, holds: Iterable[Hold], actor: str, folders: Sequence[str] = (), *, ends: bool = True, takes_over: bool = False
+        self, holds: Iterable[Keeper], actor: str, folders: Sequence[str] = (), *, ends: bool = True, takes_over: bool = False
     ) -> None:
-        """Record which holds of policy files appeared and which are gone, also for tasks that have no files.
+        """Record which holds and retain rules of policy files appeared and which are gone, also for tasks that have no files.
 
         A hold ends only if all folders that brought it are read without it and `ends` is true. With `takes_over` the present
         holds count as brought by these folders.
@@ -292,20 +294,20 @@ class Holds(LedgerPart):
         if come or gone:
             self.database.write(lambda tx: _note_files(tx, {digest: present[digest] for digest in come}, gone, actor, folders))
 
-    def of_other_folders(self, folders: Sequence[str]) -> tuple[Hold, ...]:
+    def of_other_folders(self, folders: Sequence[str]) -> tuple[Keeper, ...]:
         rows = [row for row in self.rows(_live()) if not folders_of(row) <= set(folders)]
-        return tuple(Hold.model_validate_json(row.content) for row in rows)
+        return tuple(_KEEPER.validate_json(row.content) for row in rows)
 
-    def of_files(self) -> tuple[Hold, ...]:
+    def of_files(self) -> tuple[Keeper, ...]:
         query = select(FILE_HOLDS.c.content).where(FILE_HOLDS.c.gone_at.is_(None)).order_by(FILE_HOLDS.c.digest)
-        return tuple(Hold.model_validate_json(content) for (content,) in self.rows(query))
+        return tuple(_KEEPER.validate_json(content) for (content,) in self.rows(query))
 
     def in_force(self, as_of: datetime) -> list[Hold]:
         """Holds in force at a time, by name, followed by those that protect PURGED realms."""
         with self.database.reading() as connection:
             return [*placed_holds(connection, as_of), *map(purged_hold, kept_realms(connection))]
 
-    def known(self, as_of: datetime, of_files: Iterable[Hold] = ()) -> tuple[Hold, ...]:
+    def known(self, as_of: datetime, of_files: Iterable[Keeper] = ()) -> tuple[Keeper, ...]:
         """All holds in force at a time: placed ones, file holds as last recorded, and `of_files`."""
         files = (hold for hold in (*of_files, *self.of_files()) if hold.is_live(as_of))
         return (*files, *self.in_force(as_of))
@@ -328,11 +330,17 @@ def place_in(tx: WriteTransaction, hold: Hold, actor: str) -> None:
     tx.add(act, HOLDS, id=new_id(), **row, placed_at=DatabaseTime(), placed_by=actor)
 
 
-def _detail_of(hold: Hold, source: str) -> dict[str, Any]:
-    return {
+def _detail_of(hold: Keeper, source: str) -> dict[str, Any]:
+    about = {
         "name": hold.name,
         "source": source,
         "datasets": hold.datasets.model_dump(mode="json", by_alias=True, exclude_defaults=True),
+    }
+    if isinstance(hold, RetainRule):
+        lines = hold.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"name", "reason", "datasets"})
+        return {**about, "retain": lines}
+    return {
+        **about,
         "transactions": hold.transactions,
         "owner": hold.owner,
         "until": text_of(hold.until) if hold.until else None,
@@ -349,7 +357,7 @@ def folders_of(row: Row[Any]) -> frozenset[str]:
 
 
 def _note_files(
-    tx: WriteTransaction, holds: Mapping[str, Hold], ended: Collection[str], actor: str, folders: Sequence[str]
+    tx: WriteTransaction, holds: Mapping[str, Keeper], ended: Collection[str], actor: str, folders: Sequence[str]
 ) -> None:
     tx.lock_chain()
     recorded = {row.digest: row for row in tx.connection.execute(select(FILE_HOLDS).order_by(FILE_HOLDS.c.digest))}
@@ -363,7 +371,7 @@ def _note_files(
             tx.change(act, FILE_HOLDS, FILE_HOLDS.c.digest == digest, gone_at=DatabaseTime())
 
 
-def _content_of(hold: Hold) -> str:
+def _content_of(hold: Keeper) -> str:
     return hold.model_dump_json(by_alias=True, exclude_none=True)
 
 

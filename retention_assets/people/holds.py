@@ -36,7 +36,7 @@ from retention_assets.pipeline.stage import by_folder, read_output
 from retention_assets.policy.datahub import escape_glob
 from retention_assets.policy.durations import text_of
 from retention_assets.policy.globs import is_literal, protecting
-from retention_assets.policy.model import Glob, Hold
+from retention_assets.policy.model import Glob, Hold, Keeper, RetainRule
 from retention_assets.policy.sentences import count, hold_sentence
 from retention_assets.render.tables import hold_table
 from retention_assets.settings.model import Settings
@@ -109,8 +109,12 @@ def with_wildcards(text: str) -> str:
     return "".join(character if character.isprintable() else "?" for character in text)
 
 
-def _hold_row(hold: Hold, source: str) -> dict[str, Any]:
+def _hold_row(hold: Keeper, source: str) -> dict[str, Any]:
     datasets = hold.datasets.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    if isinstance(hold, RetainRule):
+        lines = hold.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"name", "reason", "datasets"})
+        scope = {"datasets": datasets, "retain": lines}
+        return {"name": hold.name, "source": source, "scope": scope, "reason": hold.reason, "owner": "", "until": None}
     return {
         "name": hold.name,
         "source": source,

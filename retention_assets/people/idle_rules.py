@@ -1,23 +1,27 @@
 """Find rules without effect: holds, excludes or policies whose names match no dataset or transaction of the last evaluation."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.errors import did_you_mean
-from retention_assets.frames.log import holds_name
+from retention_assets.frames.log import LOG, Log, holds_name
+from retention_assets.frames.verdicts.candidate_marks import columns_for, retained_by
 from retention_assets.ledger import Ledger
 from retention_assets.pipeline.stage import by_folder, read_output
 from retention_assets.policy.globs import is_literal, matching, protecting
 from retention_assets.policy.language import Policies
-from retention_assets.policy.model import Hold
+from retention_assets.policy.model import Hold, RetainRule
+from retention_assets.policy.sentences import count
 
 _ASSET = "candidate_marks"
 # names that are compared for similarity; comparing takes long
 _MOST_COMPARED = 10_000
 # ids compared with globs at a time
 _AT_ONCE = 100_000
+_DATASETS_AT_ONCE = 500
 
 
 def idle_rules(policies: Policies, ledger: Ledger | None) -> list[str]:
@@ -33,9 +37,37 @@ def idle_rules(policies: Policies, ledger: Ledger | None) -> list[str]:
             faults.append(f"Policy {policy.name} is about no dataset: nothing matches {_listed(include, names)}")
         idle = (glob for glob in exclude if not any(protecting(names, (glob,))))
         faults += [f"Policy {policy.name} excludes nothing by {_listed((glob,), names)}" for glob in idle]
-    for hold in (*policies.holds, *ledger.holds.in_force(ledger.clock.present(None))):
-        faults += _idle_hold(hold, names, folders)
+    at = ledger.clock.present(None)
+    for hold in (*policies.holds, *ledger.holds.in_force(at)):
+        if isinstance(hold, RetainRule):
+            faults += _idle_retain_rule(hold, names, ledger.publications.named("transaction_log"), at)
+        else:
+            faults += _idle_hold(hold, names, folders)
     return list(dict.fromkeys(faults))
+
+
+def _idle_retain_rule(rule: RetainRule, names: Sequence[str], logs: Mapping[str, str], at: datetime) -> Iterator[str]:
+    datasets = [name for name in names if holds_name(rule, name)]
+    if not datasets:
+        yield f"Retain rule {rule.name} retains nothing: no dataset matches {_listed(rule.datasets.include, names)}"
+    elif not _retains(rule, {name: logs[name] for name in datasets if name in logs}, at):
+        yield f"Retain rule {rule.name} retains nothing: no transaction of {count(len(datasets), 'dataset')} meets its lines."
+
+
+def _retains(rule: RetainRule, logs: Mapping[str, str], at: datetime) -> bool:
+    for folder, datasets in by_folder(logs).items():
+        for first in range(0, len(datasets), _DATASETS_AT_ONCE):
+            names = datasets[first : first + _DATASETS_AT_ONCE]
+            try:
+                rows = read_output(folder, "transactions", names, columns_for((), keepers=[rule]))
+                about = read_output(folder, "datasets", names)
+            except (OSError, pa.ArrowInvalid):
+                # Housekeeping removed the folder: the answer is unknown.
+                return True
+            rows = rows.cast(pa.schema([LOG.field(name) for name in rows.column_names]))
+            if retained_by([rule], Log(rows, about), at).any():
+                return True
+    return False
 
 
 def _idle_hold(hold: Hold, names: Sequence[str], folders: Mapping[str, str]) -> Iterator[str]:

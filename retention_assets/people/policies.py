@@ -51,7 +51,7 @@ from retention_assets.people.output import echo
 from retention_assets.policy import datahub
 from retention_assets.policy.book import BookDecision, Stored, item_of, sentence_of
 from retention_assets.policy.language import Policies, load_policies, may_be_about, policy_schema
-from retention_assets.policy.model import INDEPENDENT, visibility_sentence
+from retention_assets.policy.model import INDEPENDENT, RetainRule, named_holds, visibility_sentence
 from retention_assets.policy.sentences import count, hold_sentence, sentence
 from retention_assets.render.tables import book_tables, compare_tables, load_table, preview_tables, version_table
 from retention_assets.settings.model import Settings
@@ -130,15 +130,18 @@ def validate_policies(request: ValidateRequest, environment: Environment) -> Res
     idle = _idle_rules(policies, environment) if from_settings else []
     rules = [(policy.name, sentence(policy)) for policy in policies.policies]
     rules += [(entry.name, datahub.sentence(entry)) for entry in policies.entries]
-    holds = [(hold.name or "", hold_sentence(hold)) for hold in policies.holds]
+    retain = [(rule.name, hold_sentence(rule)) for rule in policies.holds if isinstance(rule, RetainRule)]
+    holds = [(hold.name or "", hold_sentence(hold)) for hold in named_holds(policies.holds)]
     visibility = [(rule.name, visibility_sentence(rule)) for rule in policies.visibility]
     none = [] if rules else ["No policy is in force: nothing is marked or deleted."]
-    named = {"policies": rules, "holds": holds, "visibility": visibility}
+    named = {"policies": rules, "holds": holds, "retain": retain, "visibility": visibility}
+    counts = [count(len(rules), "policy", "policies"), count(len(holds), "hold")]
+    counts += [count(len(retain), "retain rule")] if retain else []
     return Result(
         sentences=[
             *(f"{name}\n  {words}\n" for part in named.values() for name, words in part),
             *none,
-            f"{count(len(rules), 'policy', 'policies')} and {count(len(holds), 'hold')} are valid.",
+            f"{', '.join(counts[:-1])} and {counts[-1]} are valid.",
         ],
         next="`retention preview` shows what they would mark." if from_settings else "",
         notes=[*(f"{store}: {text}" for store, text in warnings), *idle],

@@ -23,7 +23,7 @@ from retention_assets.frames.views.branch_views import branch_views_and_ends
 from retention_assets.frames.views.latest_views import needed_marks, rows_in_views, without_ended
 from retention_assets.pipeline.file_systems import inside, place_of
 from retention_assets.pipeline.stage import Source, by_folder, parquet, read_output
-from retention_assets.policy.model import Hold, Policy
+from retention_assets.policy.model import Keeper, Policy
 from retention_assets.policy.realms import of_realm
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ class Verdicts:
     """Verdicts of rules at an instant."""
 
     policies: tuple[Policy, ...]
-    holds: tuple[Hold, ...]
+    keepers: tuple[Keeper, ...]
     versions: Mapping[str, int]
     as_of: datetime
     known: AlreadyMarked
@@ -165,7 +165,7 @@ class Verdicts:
 
     def __call__(self, transactions: pa.Table, datasets: pa.Table) -> dict[str, pa.Table]:
         known = self.known.of(datasets)
-        verdicts, looks = verdicts_and_reevaluation(transactions, datasets, self.policies, self.holds, self.as_of, known)
+        verdicts, looks = verdicts_and_reevaluation(transactions, datasets, self.policies, self.keepers, self.as_of, known)
         plain = pa.table({name: verdicts[name].cast(pa.string()) for name in ("verdict", "policy")})
         closed = transactions["closed_at"]
         # a time in the future says nothing about the present

@@ -26,13 +26,17 @@ from retention_assets.policy.model import (
     Datasets,
     Hold,
     KeepAll,
+    Keeper,
     Limits,
+    Newest,
     OlderThan,
     Policy,
+    RetainRule,
     Selection,
     Sweep,
     VisibilityRule,
     Window,
+    named_holds,
 )
 from retention_assets.policy.realms import purge_named, purge_of
 from retention_assets.policy.sentences import SCHEDULED, deletion_message, hold_sentence, sentence
@@ -40,9 +44,9 @@ from retention_assets.policy.where import parse_condition
 
 __all__ = [
     "BRANCHED", "INDEPENDENT", "SCHEDULED", "STATUSES", "AspectEntry", "Beyond", "BookDecision", "Branches",
-    "Datasets", "Duration", "Hold", "KeepAll", "Limits", "LoadOutcome", "Loaded", "OlderThan",
-    "Policies", "Policy", "Selection", "Stored", "Sweep", "VisibilityRule", "Window", "as_loaded", "compare",
-    "datasets_touched", "deletion_message", "from_micros", "hold_sentence", "load_policies", "matches", "micros",
+    "Datasets", "Duration", "Hold", "KeepAll", "Keeper", "Limits", "LoadOutcome", "Loaded", "Newest", "OlderThan",
+    "Policies", "Policy", "RetainRule", "Selection", "Stored", "Sweep", "VisibilityRule", "Window", "as_loaded", "compare",
+    "datasets_touched", "deletion_message", "from_micros", "hold_sentence", "load_policies", "matches", "micros", "named_holds",
     "parse_condition", "parse_duration", "parse_instant", "policies_for", "policy_schema", "purge_named", "purge_of",
     "scope_of", "sentence", "text_of",
 ]  # fmt: skip

@@ -20,7 +20,9 @@ from retention_assets.policy.model import (
     VISIBILITY_PREFIX,
     Datasets,
     Hold,
+    Keeper,
     Policy,
+    RetainRule,
     Several,
     Value,
     VisibilityRule,
@@ -29,7 +31,7 @@ from retention_assets.settings.yaml import Document, empty_values, mapping_expec
 
 _RESERVED = {PREFIX: "in DataHub's own format", VISIBILITY_PREFIX: "of visibility"}
 
-V = TypeVar("V", Policy, Hold, VisibilityRule)
+V = TypeVar("V", Policy, Hold, RetainRule, VisibilityRule)
 
 
 class PolicyFile(Value):
@@ -37,15 +39,19 @@ class PolicyFile(Value):
 
     policies: Several[Policy] = ()
     holds: Several[Hold] = ()
+    retain: Several[RetainRule] = ()
     visibility: Several[VisibilityRule] = ()
 
 
 @dataclass(frozen=True)
 class Policies:
-    """Policies of the files in (file name, position) order, with holds, DataHub entries and visibility rules."""
+    """Policies of the files in (file name, position) order, with holds, DataHub entries and visibility rules.
+
+    Retain rules follow the holds: they come and go with their files like these, and keep by condition instead of by name.
+    """
 
     policies: tuple[Policy, ...] = ()
-    holds: tuple[Hold, ...] = ()
+    holds: tuple[Keeper, ...] = ()
     entries: tuple[AspectEntry, ...] = ()
     visibility: tuple[VisibilityRule, ...] = ()
 
@@ -83,6 +89,7 @@ def load_policies(
     problems: list[Problem] = []
     policies: list[tuple[_Part, Policy]] = []
     holds: list[tuple[_Part, Hold]] = []
+    retain: list[tuple[_Part, RetainRule]] = []
     visibility: list[tuple[_Part, VisibilityRule]] = []
     entries: list[list[AspectEntry]] = []
     for document in documents:
@@ -93,16 +100,20 @@ def load_policies(
                 _check_top(document)
                 policies += _read_parts(document, "policies", Policy, problems)
                 holds += _read_parts(document, "holds", Hold, problems)
+                retain += _read_parts(document, "retain", RetainRule, problems)
                 visibility += _read_parts(document, "visibility", VisibilityRule, problems)
         except BadInput as fault:
             problems += fault.problems
     problems += _repeated_names([part for part, _ in policies], "policy")
     problems += _reserved([part for part, _ in policies])
     problems += _repeated_names([part for part, _ in holds], "hold")
+    problems += _repeated_names([part for part, _ in retain], "retain rule")
     problems += _same_datasets(visibility)
     problems += _without_grace(policies, needing_grace)
     problems += _without_branches(policies, branches or {})
-    scopes = [*((part, policy.datasets) for part, policy in policies), *((part, hold.datasets) for part, hold in holds)]
+    scopes = [(part, policy.datasets) for part, policy in policies]
+    scopes += [(part, hold.datasets) for part, hold in holds]
+    scopes += [(part, rule.datasets) for part, rule in retain]
     scopes += [(part, rule.datasets) for part, rule in visibility]
     for part, datasets in scopes:
         problems += _unknown_stores(part, datasets, stores)
@@ -110,7 +121,8 @@ def load_policies(
         raise BadInput(problems)
     named = [hold if hold.name else hold.model_copy(update={"name": f"hold-{n}"}) for n, (_, hold) in enumerate(holds, 1)]
     rules = tuple(rule for _, rule in visibility)
-    return Policies(tuple(policy for _, policy in policies), tuple(named), tuple(overlay(entries)), rules)
+    keepers: tuple[Keeper, ...] = (*named, *(rule for _, rule in retain))
+    return Policies(tuple(policy for _, policy in policies), keepers, tuple(overlay(entries)), rules)
 
 
 def _documents(paths: Iterable[Path]) -> Iterator[Document]:
@@ -299,7 +311,7 @@ def _places(
 
 _NULL = {"type": "null"}
 # parts whose keys may all be left out, but not all at once
-_NOT_EMPTY = ("Beyond", "Limits", "Selection")
+_NOT_EMPTY = ("Beyond", "Limits", "Newest", "Selection")
 
 
 def policy_schema() -> str:

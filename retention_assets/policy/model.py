@@ -2,13 +2,14 @@
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, get_args
+from zoneinfo import ZoneInfo, available_timezones
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, PlainValidator, model_validator
 
-from retention_assets.errors import InvalidValue, quote
+from retention_assets.errors import InvalidValue, quote, suggest
 from retention_assets.policy.durations import (
     EXPECTED_DURATION,
     EXPECTED_INSTANT,
@@ -18,6 +19,7 @@ from retention_assets.policy.durations import (
     text_of,
 )
 from retention_assets.policy.globs import protects
+from retention_assets.policy.sizes import SIZE_PATTERN, parse_size, size_text
 from retention_assets.policy.where import parse_condition
 from retention_assets.policy.where.tree import Condition
 
@@ -33,15 +35,22 @@ _RANGE = re.compile(r"([^\[!])-([^\]])")
 Type = Literal["SNAPSHOT", "APPEND", "UPDATE", "DELETE", "RECORD", "OBJECT"]
 Status = Literal["OPEN", "COMMITTED", "ABORTED"]
 Clock = Literal["closed", "opened", "closed_or_opened", "superseded", "archived"]
+Align = Literal["day", "week", "month", "quarter", "year"]
+# calendar periods of counts, finest first
+PERIODS = ("hourly", "daily", "weekly", "monthly", "yearly")
 
 
 def _age(value: object) -> Duration:
     age = as_duration(value)
     if not age:
-        raise InvalidValue(
-            "an age of zero does not narrow", "an age longer than zero", "For every transaction write `select: all`."
-        )
+        raise _no_age()
     return age
+
+
+def _no_age() -> InvalidValue:
+    return InvalidValue(
+        "an age of zero does not narrow", "an age longer than zero", "For every transaction write `select: all`."
+    )
 
 
 def _instant(value: object) -> datetime:
@@ -101,6 +110,21 @@ def _string_map(value: object) -> object:
     return value
 
 
+def _zone(value: str) -> str:
+    # Not at the top: most policies have no zone.
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    try:
+        ZoneInfo(value)
+        # Evaluations ask Arrow, whose zones are those of the system.
+        pc.local_timestamp(pa.scalar(0, pa.timestamp("us", tz=value)))
+    except (KeyError, OSError, ValueError):
+        remedy = suggest(value, sorted(available_timezones())) or None
+        raise InvalidValue("is not a time zone", "a name such as Europe/Berlin or UTC", remedy) from None
+    return value
+
+
 def fraction(value: float) -> float:
     if not (math.isfinite(value) and 0 < value <= 1):
         raise InvalidValue("is not a fraction", "a number above 0 and at most 1")
@@ -124,6 +148,12 @@ def _text_that(check: Callable[[str], str]) -> BeforeValidator:
 Name = Annotated[str, _text_that(_name), Field(min_length=1, max_length=200)]
 Glob = Annotated[str, _text_that(_glob), Field(min_length=1)]
 DatasetGlob = Annotated[str, _text_that(_dataset_glob), Field(json_schema_extra={"pattern": "[/*]"})]
+Zone = Annotated[str, _text_that(_zone), Field(min_length=1)]
+Size = Annotated[
+    int,
+    PlainValidator(parse_size, json_schema_input_type=Annotated[str, Field(pattern=SIZE_PATTERN, examples=["10GiB"])]),
+    PlainSerializer(size_text),
+]
 Attributes = Annotated[dict[str, str], BeforeValidator(_string_map)]
 Text = Annotated[str, Field(min_length=1)]
 
@@ -151,27 +181,90 @@ class Datasets(Value):
     with_: Annotated[Attributes, Field(alias="with", description="Attributes that a dataset must have with these values.")] = {}
 
 
+class AttributeTime(Value):
+    """A time that the transaction carries itself, in an attribute: an instant with a zone."""
+
+    attribute: Text
+
+
+def _time(value: object) -> object:
+    if isinstance(value, AttributeTime) or value in get_args(Clock):
+        return value
+    if isinstance(value, dict) and value.keys() == {"attribute"} and isinstance(value["attribute"], str) and value["attribute"]:
+        return AttributeTime(attribute=value["attribute"])
+    raise InvalidValue("is not a time of a transaction", f"one of {', '.join(get_args(Clock))}, or {{attribute: name}}")
+
+
 class OlderThan(Value):
     """Old enough: a time of the transaction lies strictly before `as_of - age`."""
 
-    age: Age
-    of: Annotated[Clock, Field(description="The time of the transaction that is compared.")] = "closed"
-    align: Annotated[Literal["day"] | None, Field(description="Round the bound down to 00:00 UTC.")] = None
+    age: Span
+    of: Annotated[
+        Clock | AttributeTime,
+        PlainValidator(_time, json_schema_input_type=Clock | AttributeTime),
+        PlainSerializer(lambda time: time.model_dump() if isinstance(time, AttributeTime) else time),
+        Field(description="The time of the transaction that is compared. {attribute: k}: an instant in that attribute."),
+    ] = "closed"
+    align: Annotated[Align | None, Field(description="Round the bound down to the start of this period in UTC.")] = None
+
+    @model_validator(mode="after")
+    def _narrows(self) -> Self:
+        if not self.age and not isinstance(self.of, AttributeTime):
+            raise _no_age()
+        return self
 
 
-class Beyond(Value):
-    """Outside the newest N, counted on each branch in scope."""
+Count = Annotated[int | None, Field(ge=1, le=MOST)]
+
+
+class Counts(Value):
+    """The newest of something, counted on each branch or line."""
+
+    transactions: Annotated[int | None, Field(ge=0, le=MOST, description="The newest N data transactions.")] = None
+    hourly: Annotated[Count, Field(description="The newest of each of the N newest hours with a data transaction.")] = None
+    daily: Annotated[Count, Field(description="The newest of each of the N newest days.")] = None
+    weekly: Annotated[Count, Field(description="The newest of each of the N newest ISO weeks.")] = None
+    monthly: Annotated[Count, Field(description="The newest of each of the N newest months.")] = None
+    yearly: Annotated[Count, Field(description="The newest of each of the N newest years.")] = None
+    zone: Annotated[Zone | None, Field(description="Time zone of the periods; UTC when left out.")] = None
+    where: Annotated[Where | None, Field(description="Only what meets this condition is counted and kept.")] = None
+    per: Annotated[Some[Text] | None, Field(description="Count separately for each combination of these attributes.")] = None
+
+    @property
+    def periods(self) -> dict[str, int]:
+        """Number of periods by key, finest first."""
+        return {key: number for key in PERIODS if (number := getattr(self, key)) is not None}
+
+    @property
+    def counts(self) -> tuple[str, ...]:
+        """Keys that count transactions, not views."""
+        return tuple(key for key in ("transactions", "bytes", *PERIODS) if getattr(self, key, None) is not None)
+
+    def _check(self, known: str, views: int | None = None) -> None:
+        if not self.counts and views is None:
+            raise InvalidValue("counts nothing", f"{known}, or one of {', '.join(PERIODS)}")
+        for key, value in (("where", self.where), ("per", self.per)):
+            if value is not None and views is not None:
+                raise InvalidValue("is about transactions, not about views", f"beyond.views without {key}", key=key)
+            if value is not None and not self.counts:
+                raise InvalidValue("needs a count beside it", f"{known}, or one of {', '.join(PERIODS)}", key=key)
+        if self.zone and not self.periods:
+            raise InvalidValue("needs a period beside it", f"one of {', '.join(PERIODS)}", key="zone")
+
+
+class Beyond(Counts):
+    """Outside the newest of something. Several keys keep together: a transaction goes only if it is beyond each of them."""
 
     views: Annotated[int | None, Field(ge=1, le=MOST, description="Not in the newest N views of any branch in scope.")] = None
     transactions: Annotated[
         int | None,
         Field(ge=0, le=MOST, description="Not among the newest N data transactions of any branch in scope; 0 is all."),
     ] = None
+    bytes: Annotated[Size | None, Field(description="Not among the newest that together have at most this size.")] = None
 
     @model_validator(mode="after")
     def _counts_something(self) -> Self:
-        if self.views is None and self.transactions is None:
-            raise InvalidValue("counts nothing", "views: N or transactions: N")
+        self._check("views: N, transactions: N, bytes: 10GiB", self.views)
         return self
 
 
@@ -187,6 +280,13 @@ Readable = Annotated[
 
 
 def _needs_age(window: str | None, older_than: OlderThan | None) -> None:
+    if window is not None and older_than is not None and isinstance(older_than.of, AttributeTime):
+        raise InvalidValue(
+            "goes by the times of views, and older_than by an attribute",
+            "older_than without {attribute: …} beside it",
+            "Leave window out.",
+            key="window",
+        )
     if window is not None and older_than is None:
         raise InvalidValue(
             "needs older_than beside it",
@@ -410,17 +510,21 @@ class KeepAll(Policy):
     select: Selection = Selection(status=("OPEN",))
 
 
+HeldDatasets = Annotated[
+    Datasets,
+    BeforeValidator(
+        lambda v: {"include": v} if isinstance(v, list) else {"include": [v]} if isinstance(v, str) else v,
+        json_schema_input_type=Datasets | list[str] | str,
+    ),
+]
+
+
 class Hold(Value):
     """Nothing held is marked or swept, by any policy, until the hold ends or is released."""
 
+    looks_along_lines: ClassVar[bool] = False
     name: Name | None = None
-    datasets: Annotated[
-        Datasets,
-        BeforeValidator(
-            lambda v: {"include": v} if isinstance(v, list) else {"include": [v]} if isinstance(v, str) else v,
-            json_schema_input_type=Datasets | list[str] | str,
-        ),
-    ]
+    datasets: HeldDatasets
     transactions: Annotated[Some[Glob] | None, Field(description="Globs over transaction ids; by default all.")] = None
     reason: str = ""
     owner: str = ""
@@ -432,6 +536,54 @@ class Hold(Value):
 
     def covers(self, transaction: str) -> bool:
         return self.transactions is None or protects(transaction, self.transactions)
+
+
+class Newest(Counts):
+    """The newest of something, counted on every live branch; what is kept stays readable, as if tagged."""
+
+    transactions: Annotated[Count, Field(description="The newest N data transactions.")] = None
+
+    @model_validator(mode="after")
+    def _counts_something(self) -> Self:
+        self._check("transactions: N")
+        return self
+
+
+class RetainRule(Value):
+    """No policy may take what meets every line of this rule: it is neither marked nor swept."""
+
+    name: Name
+    reason: Text
+    datasets: HeldDatasets
+    where: Annotated[Where | None, Field(description="A boolean over log columns and attributes['k'].")] = None
+    younger_than: Annotated[Age | None, Field(description="Not closed, or closed at most this long ago.")] = None
+    newest: Annotated[Newest | None, Field(description="Among the newest of the dataset.")] = None
+
+    @model_validator(mode="after")
+    def _keeps_something(self) -> Self:
+        if self.where is None and self.younger_than is None and self.newest is None:
+            raise InvalidValue(
+                "has no line that says what is retained", "where, younger_than or newest",
+                "To keep all of a dataset, place a hold.",
+            )  # fmt: skip
+        return self
+
+    @property
+    def looks_along_lines(self) -> bool:
+        """True if the answer about one transaction depends on the others of its line."""
+        return self.newest is not None
+
+    def is_live(self, _: datetime) -> bool:
+        """True at any time: a rule ends when it is taken out of its file."""
+        return True
+
+
+Keeper = Hold | RetainRule
+
+
+def named_holds(keepers: Iterable[Keeper]) -> tuple[Hold, ...]:
+    """Holds among them: these keep by name, without a look at the log."""
+    return tuple(keeper for keeper in keepers if isinstance(keeper, Hold))
 
 
 VISIBILITY_PREFIX = "visibility:"

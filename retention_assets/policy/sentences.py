@@ -10,9 +10,24 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from retention_assets.policy.durations import minute_in_utc
-from retention_assets.policy.model import Branches, Datasets, Hold, KeepAll, Limits, Policy, Selection, Window
+from retention_assets.policy.model import (
+    AttributeTime,
+    Beyond,
+    Branches,
+    Datasets,
+    KeepAll,
+    Keeper,
+    Limits,
+    Newest,
+    Policy,
+    RetainRule,
+    Selection,
+    Window,
+)
 from retention_assets.policy.realms import REALM
+from retention_assets.policy.sizes import size_text
 
+_NOUNS = {"hourly": "hour", "daily": "day", "weekly": "week", "monthly": "month", "yearly": "year"}
 _RUN = re.compile(r"\brun ([0-9a-f]{8})(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
 _CLOCKS = {
     "closed": "they closed",
@@ -67,12 +82,21 @@ def sentence(policy: Policy) -> str:
     return f"{text} {wait}, in batches of {sweep.batch}, {sweep.parallelism} in parallel{pause}."
 
 
-def hold_sentence(hold: Hold) -> str:
+def hold_sentence(hold: Keeper) -> str:
+    if isinstance(hold, RetainRule):
+        return _retain_sentence(hold)
     which = f"transactions {_listed(hold.transactions)}" if hold.transactions else "everything"
     text = f"Holds {which} of {_datasets(hold.datasets)}: nothing of it is marked or swept"
     text += f" until {minute_in_utc(hold.until)}" if hold.until else " until it is released"
     text += f", because: {hold.reason}" if hold.reason else ""
     return f"{text}{f' (owner {hold.owner})' if hold.owner else ''}."
+
+
+def _retain_sentence(rule: RetainRule) -> str:
+    lines = [f"for which this holds: {rule.where.text}"] if rule.where else []
+    lines += [f"that are open or closed at most {rule.younger_than.words()} ago"] if rule.younger_than else []
+    lines += [f"that are {_listed(_newest(rule.newest), 'or')}{_counted(rule.newest)}"] if rule.newest else []
+    return f"Retains transactions of {_datasets(rule.datasets)} {_joined(lines)}: no policy takes them, because: {rule.reason}."
 
 
 def _datasets(datasets: Datasets) -> str:
@@ -129,14 +153,40 @@ def _lines(select: Selection) -> Iterator[str]:
 
 def _window(part: Selection | Window) -> Iterator[str]:
     if line := part.older_than:
-        day = ", counted from 00:00 UTC" if line.align else ""
-        yield f"{_CLOCKS[line.of]} more than {line.age.words()} ago{day}"
+        start = {None: "", "day": ", counted from 00:00 UTC"}.get(
+            line.align, f", counted from the start of that {line.align} in UTC"
+        )
+        if not isinstance(line.of, AttributeTime):
+            yield f"{_CLOCKS[line.of]} more than {line.age.words()} ago{start}"
+        elif line.age:
+            yield f"the instant in their attribute {line.of.attribute} is more than {line.age.words()} ago{start}"
+        else:
+            yield f"the instant in their attribute {line.of.attribute} has passed{start}"
     if part.beyond and part.beyond.views is not None:
         yield f"they are outside the newest {count(part.beyond.views, 'view')} of every branch"
-    if part.beyond and part.beyond.transactions is not None:
-        yield f"they are not among the newest {count(part.beyond.transactions, 'data transaction')} of any branch"
+    if part.beyond and (newest := _newest(part.beyond)):
+        neither = f"not {newest[0]}" if len(newest) == 1 else f"neither {', nor '.join(newest)}"
+        yield f"they are {neither}{_counted(part.beyond)}"
     if part.window == "complete":
         yield "they are not of the view that was current at that cut-off"
+
+
+def _newest(counts: Beyond | Newest) -> list[str]:
+    newest = []
+    if counts.transactions is not None:
+        newest.append(f"among the newest {count(counts.transactions, 'data transaction')} of any branch")
+    if isinstance(counts, Beyond) and counts.bytes is not None:
+        newest.append(f"among the newest of any branch that together have at most {size_text(counts.bytes)}")
+    if counts.periods:
+        periods = _listed([count(number, _NOUNS[key]) for key, number in counts.periods.items()])
+        zone = f" in the time zone {counts.zone}" if counts.zone else ""
+        newest.append(f"needed for the newest state of each of the last {periods} with data{zone}")
+    return newest
+
+
+def _counted(counts: Beyond | Newest) -> str:
+    among = f", counting only those where {counts.where.text}" if counts.where else ""
+    return among + (f", separately for each {_listed(counts.per)}" if counts.per else "")
 
 
 def _limits(limits: Limits) -> str:

@@ -335,7 +335,7 @@ def upcoming_answer(upcoming: Upcoming) -> Answer:
     when = f"until {minute_in_utc(upcoming.until)}"
     held = [f"{amount:,} more fall due but are kept by the hold {code(name)}." for name, amount in upcoming.held.items()]
     held += [
-        f"The hold {code(name)} selects by attributes of datasets. What it keeps is counted here, but the sweep spares it."
+        f"{code(name)} keeps by attributes, which only the log has. What it keeps is counted here, but the sweep spares it."
         for name in upcoming.unclear
     ]
     if not upcoming.transactions:

@@ -1,12 +1,13 @@
 """An independent check of the marks that pass the re-check, before any of them is planned or deleted further.
 
-It asks of the log as it is now what the blocking checks of `candidate_marks` ask: latest views, walked naively, and the limits
-of each evaluation that marked, no matter who launched the sweep or what became of those checks. It shares no code with the
-re-check, so that a fault there is not repeated here. A fault found here refuses the dataset: people have to look.
+It asks of the log as it is now what the blocking checks of `candidate_marks` ask: latest views and retain rules, walked
+naively, and the limits of each evaluation that marked, no matter who launched the sweep or what became of those checks. It
+shares no code with the re-check, so that a fault there is not repeated here. A fault found here refuses the dataset: people
+have to look.
 """
 
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -16,9 +17,10 @@ import pyarrow.compute as pc
 
 from retention_assets.frames.log import Log
 from retention_assets.frames.verdicts.reasons import Reason
+from retention_assets.frames.verdicts.retained_marks import retained_marks
 from retention_assets.frames.views.latest_views import needed_marks, rows_in_views, without_ended
 from retention_assets.ledger import Ledger, invariants
-from retention_assets.policy.model import Policy
+from retention_assets.policy.model import Keeper, Policy, RetainRule
 
 _REMEDY = "Take wrong marks back (`retention unmark`); the next evaluation marks again."
 
@@ -65,7 +67,9 @@ class IndependentCheck:
     _looked_up: set[tuple[str, int]] = field(default_factory=set)
     _checked: CheckedLog | None = None
 
-    def faults(self, log: Log, marks: pa.Table, log_is_complete: bool, as_of: datetime) -> dict[str, str]:
+    def faults(
+        self, log: Log, marks: pa.Table, log_is_complete: bool, as_of: datetime, keepers: Sequence[Keeper]
+    ) -> dict[str, str]:
         """Return, by dataset, why none of its marks may go, in words for people."""
         if not len(marks):
             return {}
@@ -73,7 +77,8 @@ class IndependentCheck:
         if self._checked is None or not self._checked.is_of(log, as_of):
             self._checked = CheckedLog(log, as_of)
         checked = self._checked
-        return {**self._over_limits(checked, marks, log_is_complete), **self._in_latest_view(checked, marks)}
+        over = self._over_limits(checked, marks, log_is_complete)
+        return {**over, **self._in_latest_view(checked, marks), **_retained(log, marks, keepers, as_of)}
 
     def _load_policies(self, marks: pa.Table) -> None:
         versions = set(zip(marks["policy"].to_pylist(), marks["policy_version"].to_pylist(), strict=True))
@@ -110,3 +115,14 @@ class IndependentCheck:
                 for violation in invariants.open_over_limits(connection, dataset, size, log_is_complete, self._policies):
                     faults.setdefault(dataset, f"nothing of {dataset} is swept: {violation.what}. {_REMEDY}")
         return faults
+
+
+def _retained(log: Log, marks: pa.Table, keepers: Sequence[Keeper], as_of: datetime) -> dict[str, str]:
+    rules = [keeper for keeper in keepers if isinstance(keeper, RetainRule)]
+    return {
+        dataset: (
+            f"nothing of {dataset} is swept: retain rule {retained.rule} keeps {retained.transaction}, but it is marked"
+            f" ({retained.marks} such marks). {_REMEDY}"
+        )
+        for dataset, retained in retained_marks(log, marks, rules, as_of).items()
+    }

@@ -9,12 +9,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, time, timedelta
 
+import pyarrow as pa
+
 from retention_assets.errors import Refused
-from retention_assets.frames.log import holds_dataset, selects_dataset
+from retention_assets.frames.log import faults_of, holds_dataset, selects_dataset
+from retention_assets.frames.verdicts.candidate_marks import retained_by
 from retention_assets.ledger import Ledger
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.book import item_of
-from retention_assets.policy.model import Hold, Policy
+from retention_assets.policy.model import Keeper, Policy, RetainRule, named_holds
 from retention_assets.policy.realms import REALM
 from retention_assets.stores.logs import realm_of
 from retention_assets.stores.protocol import (
@@ -29,6 +32,7 @@ from retention_assets.stores.protocol import (
     error_text,
 )
 from retention_assets.sweep.permit import hold_lease
+from retention_assets.sweep.read import read_fresh
 
 _DAY = timedelta(days=1)
 _MOST_ERRORS = 5
@@ -60,7 +64,7 @@ class PostponementResult:
 
 
 def postpone_expiry(
-    ledger: Ledger, stores: Mapping[str, Store], as_of: datetime, actor: str = "housekeeping", holds: Sequence[Hold] = ()
+    ledger: Ledger, stores: Mapping[str, Store], as_of: datetime, actor: str = "housekeeping", holds: Sequence[Keeper] = ()
 ) -> list[PostponementResult]:
     """Postpone what must not expire yet, in every store that expires rows by itself. `holds` are those of policy files.
 
@@ -71,7 +75,7 @@ def postpone_expiry(
 
 
 def postpone_expiry_dry_run(
-    ledger: Ledger, stores: Mapping[str, Store], as_of: datetime, holds: Sequence[Hold] = ()
+    ledger: Ledger, stores: Mapping[str, Store], as_of: datetime, holds: Sequence[Keeper] = ()
 ) -> list[PostponementResult]:
     """Report what `postpone_expiry` would do now. Neither the ledger nor a store is changed."""
     return _Counting(ledger, as_of, holds, "").results(stores)
@@ -83,7 +87,7 @@ class _Postponing:
 
     ledger: Ledger
     as_of: datetime
-    holds: Sequence[Hold]
+    holds: Sequence[Keeper]
     actor: str
 
     def results(self, stores: Mapping[str, Store]) -> list[PostponementResult]:
@@ -108,8 +112,9 @@ class _Postponing:
             attributes = {REALM: realm} if (realm := realm_of(store, dataset)) else {}
             archived_types = _to_be_archived(self.ledger, dataset, attributes)
             live = (hold for hold in (*self.holds, *self.ledger.holds.in_force(self.as_of)) if hold.is_live(self.as_of))
-            holds = [hold for hold in live if holds_dataset(hold, dataset, attributes)]
-            is_held = (lambda name: any(hold.covers(name) for hold in holds)) if holds else None
+            keepers = [hold for hold in live if holds_dataset(hold, dataset, attributes)]
+            holds, retained = named_holds(keepers), _retained(store, dataset, keepers, self.as_of)
+            is_held = (lambda name: name in retained or any(hold.covers(name) for hold in holds)) if keepers else None
             with self._lease(dataset) as permit:
                 # what a sweep has begun on keeps the expiry that the sweep gave it
                 swept = frozenset(self.ledger.marks.table([dataset], ["SWEEPING"])["transaction"].to_pylist())
@@ -154,6 +159,18 @@ class _Counting(_Postponing):
         self, _: PostponingStore, result: PostponementResult, targets: list[Target], __: Permit
     ) -> PostponementResult:
         return replace(result, postponed=result.postponed + len(targets))
+
+
+def _retained(store: Store, dataset: str, keepers: Sequence[Keeper], as_of: datetime) -> frozenset[str]:
+    # Only the log tells what retain rules keep.
+    rules = [keeper for keeper in keepers if isinstance(keeper, RetainRule)]
+    if not rules:
+        return frozenset()
+    log = read_fresh(store, [dataset]).log
+    if faults := faults_of(log.datasets):
+        raise Refused(f"Retain rules can't be applied, because the log is not sound: {faults[dataset]}")
+    rows = log.transactions["transaction"].filter(pa.array(retained_by(rules, log, as_of)))
+    return frozenset(rows.to_pylist())
 
 
 def _to_be_archived(ledger: Ledger, dataset: str, attributes: Mapping[str, str]) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ from retention_assets.frames.soundness import sound_log
 from retention_assets.ledger import Ledger, invariants
 from retention_assets.ledger.leases import ALL_NAMES, NameRange
 from retention_assets.policy.globs import matching
-from retention_assets.policy.model import INDEPENDENT, Hold
+from retention_assets.policy.model import INDEPENDENT, Hold, Keeper, Policy, named_holds
 from retention_assets.stores.concurrency import OpenPlace, Tasks, TasksHere, open_local
 from retention_assets.stores.logs import read_lines, read_some_lines
 from retention_assets.stores.protocol import DueTransactions, LookingStore, Only, Store, call_store, never
@@ -59,7 +59,7 @@ class Wanted:
             ledger.realms.purging(),
             {name: sum(count.transactions for count in verdicts) for name, verdicts in counts.items()},
             counted_along_lines(ledger, [name for name, asked in transactions.items() if len(asked)]),
-            ledger.holds.known(ledger.clock.due_by(as_of)),
+            named_holds(ledger.holds.known(ledger.clock.due_by(as_of))),
         )
 
     def with_sizes(self, datasets: pa.Table) -> pa.Table:
@@ -70,10 +70,11 @@ class Wanted:
 
 
 def counted_along_lines(ledger: Ledger, datasets: Sequence[str]) -> frozenset[str]:
-    """Return the datasets that any version of a policy judging transactions by others of their line may select."""
+    """Return the datasets that a policy version or retain rule which judges transactions by others of their line may select."""
     with ledger.database.reading() as connection:
         policies = invariants.policies(connection).values()
-    globs = [glob for policy in policies if policy.looks_along_lines for glob in policy.datasets.include]
+    rules: list[Policy | Keeper] = [*policies, *ledger.holds.of_files()]
+    globs = [glob for rule in rules if rule.looks_along_lines for glob in rule.datasets.include]
     return frozenset(name for name, counts in zip(datasets, matching(datasets, globs), strict=True) if counts)
 
 
@@ -255,7 +256,11 @@ def take_look(
     is_stopped: Callable[[], bool] = never,
 ) -> object:
     """Have a store look at what is due, with the ledger's present realms and holds. Raises StoreFailed."""
-    purging, last, holds = ledger.realms.purging(), ledger.scans.last_whole_result(store.name), ledger.holds.known(as_of)
+    purging, last, holds = (
+        ledger.realms.purging(),
+        ledger.scans.last_whole_result(store.name),
+        named_holds(ledger.holds.known(as_of)),
+    )
     return call_store(store, lambda: store.look(due, purging, last, tasks, folder, opened, is_stopped, holds))
 
 

@@ -28,7 +28,7 @@ from retention_assets.policy.book import Loaded, Stored, as_loaded, item_of
 from retention_assets.policy.datahub import AspectEntry
 from retention_assets.policy.durations import micros
 from retention_assets.policy.language import Policies
-from retention_assets.policy.model import Hold, Policy, Selection, Sweep
+from retention_assets.policy.model import Keeper, Policy, Selection, Sweep, named_holds
 from retention_assets.policy.realms import purge_of, realm_of
 from retention_assets.settings.model import Settings
 from retention_assets.stores.protocol import WITNESS, Capabilities, is_same_place
@@ -128,7 +128,7 @@ class Recheck:
     settings: Settings
     as_of: datetime
     # holds of the policy files as they are when a dataset is checked, not when the run began
-    file_holds: Callable[[], Sequence[Hold]]
+    file_holds: Callable[[], Sequence[Keeper]]
     # what a person has confirmed (dataset, transaction, opened_at, closed_at): nothing else goes; None: nobody was asked
     confirmed: pa.Table | None = None
     # policy files of the run: where they differ from the book, both have to select
@@ -169,7 +169,7 @@ class Recheck:
         shown = marks if self.confirmed is None else marks.filter(pa.array(is_in_log(marks, self.confirmed)))
         return frozenset(shown["id"].to_pylist())
 
-    def _holds(self) -> tuple[Hold, ...]:
+    def _holds(self) -> tuple[Keeper, ...]:
         return (*self.file_holds(), *self.ledger.holds.in_force(self.as_of))
 
     def sweeps_of(self, marks: pa.Table) -> dict[int, Sweep]:
@@ -221,7 +221,7 @@ class Recheck:
         return self._versions[version]
 
     def _recheck_version(
-        self, log: Log, marks: pa.Table, version: Version, holds: Sequence[Hold], capabilities: Capabilities
+        self, log: Log, marks: pa.Table, version: Version, holds: Sequence[Keeper], capabilities: Capabilities
     ) -> RecheckResult:
         judged = self._rows_about(log, marks)
         datasets = judged.datasets
@@ -255,7 +255,7 @@ class Recheck:
         return RecheckResult(go, frozenset(ids[_rows_with(_IN_LATEST, verdicts["reasons"])].tolist()), spared, ended)
 
     def _recheck_in_force(
-        self, log: Log, marks: pa.Table, part: RecheckResult, holds: Sequence[Hold], capabilities: Capabilities
+        self, log: Log, marks: pa.Table, part: RecheckResult, holds: Sequence[Keeper], capabilities: Capabilities
     ) -> RecheckResult:
         # of what may go by the version that marked it, only what a policy in force selects as well, once its grace is over
         given_time = self.expiring(marks) if capabilities.expiry else set()
@@ -283,7 +283,7 @@ class Recheck:
         return replace(part, go=part.go - stays - spared.keys(), spared={**part.spared, **spared})
 
     def _justify(
-        self, judged: JudgedRows, marks: pa.Table, positions: Ints, holds: Sequence[Hold], drops_refs: bool
+        self, judged: JudgedRows, marks: pa.Table, positions: Ints, holds: Sequence[Keeper], drops_refs: bool
     ) -> list[tuple[Policy, int] | None]:
         # for each mark, at these positions of the rows: of the policies in force that select it the one whose grace ends first,
         # and when that is; None if no policy selects it
@@ -305,7 +305,7 @@ class Recheck:
                 policies.append(next(policy for policy in own if policy.name == name))
         return [(policies[at], end) if at >= 0 else None for at, end in zip(number.tolist(), due.tolist(), strict=True)]
 
-    def _missing(self, marks: pa.Table, datasets: pa.Table, holds: Sequence[Hold], log_is_complete: bool) -> dict[int, str]:
+    def _missing(self, marks: pa.Table, datasets: pa.Table, holds: Sequence[Keeper], log_is_complete: bool) -> dict[int, str]:
         attributes = {row["dataset"]: dict(row["attributes"] or ()) for row in datasets.to_pylist()} if len(marks) else {}
         spared = {}
         for row in marks.to_pylist():
@@ -352,7 +352,7 @@ class Recheck:
         needed = [[reason for reason in why if Reason[reason["code"]] in SPARING] for why in asked]
         return [[*(reason for reason in more if reason not in why), *why] for more, why in zip(needed, reasons, strict=True)]
 
-    def _rules(self, version: Version, datasets: Sequence[str], holds: Sequence[Hold], drops_refs: bool) -> RulesInForce:
+    def _rules(self, version: Version, datasets: Sequence[str], holds: Sequence[Keeper], drops_refs: bool) -> RulesInForce:
         realm = realm_of(version[0])
         item = self._item(version) if realm is None else purge_of(realm, self.ledger.realms.of(realm).grace)
         if isinstance(item, AspectEntry):
@@ -394,8 +394,10 @@ def _ends(marked_at: pa.ChunkedArray, policies: Sequence[Policy]) -> Ints:
     return due
 
 
-def _hold_of(holds: Sequence[Hold], dataset: str, attributes: dict[str, str], transaction: str, as_of: datetime) -> str | None:
-    for hold in holds:
+def _hold_of(
+    holds: Sequence[Keeper], dataset: str, attributes: dict[str, str], transaction: str, as_of: datetime
+) -> str | None:
+    for hold in named_holds(holds):
         if hold.is_live(as_of) and hold.covers(transaction) and holds_dataset(hold, dataset, attributes):
             return hold.name or ""
     return None

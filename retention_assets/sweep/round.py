@@ -261,7 +261,8 @@ class _Round:
         if result.spared:
             self._spare(rows.filter(rows_of_marks(rows, result.spared)), result.spared)
         goes = rows.filter(rows_of_marks(rows, result.go))
-        faults = self.context.independent_check.faults(log, goes, capabilities.log_is_complete, self.context.as_of)
+        keepers = self.context.recheck.file_holds()
+        faults = self.context.independent_check.faults(log, goes, capabilities.log_is_complete, self.context.as_of, keepers)
         for sweep in self._active(faults):
             self._take_out(sweep, Refused(faults[sweep.dataset]))
 

@@ -14,6 +14,7 @@ from retention_assets.policy import (
     Selection,
     as_loaded,
     load_policies,
+    named_holds,
     parse_instant,
     scope_of,
 )
@@ -88,7 +89,7 @@ def test_a_hold_names_its_datasets_as_text_as_a_list_or_as_a_mapping(form: str, 
     (tmp_path / "p.yaml").write_text(
         hold(f"datasets: {form}\ntransactions: [T1, 'T2*']\nuntil: 2026-06-01T02:00:00+02:00\nowner: legal")
     )
-    [found] = load_policies([tmp_path]).holds
+    [found] = named_holds(load_policies([tmp_path]).holds)
     assert (found.name, found.datasets.include, found.transactions) == ("h", ("lake/d",), ("T1", "T2*"))
     assert found.until == parse_instant("2026-06-01T00:00:00Z")
 

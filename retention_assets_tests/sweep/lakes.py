@@ -72,8 +72,9 @@ class Lake(SettingsFolder):
         # JSON is YAML.
         self.settings_file.write_text(json.dumps(settings))
 
-    def says(self, policies: str, holds: str = "") -> None:
-        (self.folder / "policies" / "p.yaml").write_text(f"policies: [{policies}]\nholds: [{holds}]\n")
+    def says(self, policies: str, holds: str = "", retain: str = "") -> None:
+        text = f"policies: [{policies}]\nholds: [{holds}]\nretain: [{retain}]\n"
+        (self.folder / "policies" / "p.yaml").write_text(text)
 
     def configures(self, *stores: Mapping[str, Any], **settings: Any) -> "Lake":
         """More stores, and other settings, from now on."""

@@ -15,7 +15,7 @@ import pytest
 from retention_assets.environment import Environment
 from retention_assets.evaluation.rules_in_force import load_rulebook
 from retention_assets.outcomes import Outcome
-from retention_assets.policy import Hold
+from retention_assets.policy import Hold, Keeper, RetainRule
 from retention_assets.stores.dry_run import RecordingStore
 from retention_assets.stores.protocol import (
     Capabilities,
@@ -239,7 +239,7 @@ def cycle(tmp_path: Path, units: Units) -> Cycle:
     return Cycle(tmp_path / "cycle", [units]).says(POLICY)
 
 
-def kept(cycle: Cycle, *holds: Hold, dry_run: bool = False) -> PostponementResult:
+def kept(cycle: Cycle, *holds: Keeper, dry_run: bool = False) -> PostponementResult:
     with cycle.opened() as ledger:
         load_rulebook(ledger, cycle.settings, "test")
         stores = Environment(cycle.settings).stores()
@@ -391,6 +391,21 @@ def test_what_files_or_people_hold_does_not_expire_until_the_hold_ends(cycle: Cy
     found = kept(cycle, *(Hold.model_validate({**one, "datasets": one["datasets"]}, strict=False) for one in (hold, ended)))
     assert found.postponed == 3
     assert [units.expires(unit) for unit in ("case-1", "case-2", "kept", "free")] == [{PUT_OFF}] * 3 + [{SOON}]
+
+
+def test_what_a_retain_rule_keeps_does_not_expire(cycle: Cycle, units: Units) -> None:
+    units.has("a", kind="PAYMENT", closed="2023-01-01", expires=SOON)
+    units.has("b", kind="RECALL", closed="2023-01-01", expires=SOON)
+    rule = {
+        "name": "law",
+        "reason": "r",
+        "datasets": ["ods/*"],
+        "where": "attributes['type'] = 'PAYMENT'",
+        "younger_than": "7y",
+    }
+    cycle.says({**POLICY, "select": {"older_than": "P2Y"}})
+    assert kept(cycle, RetainRule.model_validate(rule)).postponed == 1
+    assert (units.expires("a"), units.expires("b")) == ({PUT_OFF}, {SOON})
 
 
 def test_a_hold_or_an_archiving_policy_about_other_datasets_puts_nothing_off(cycle: Cycle, units: Units) -> None:

@@ -16,27 +16,42 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from retention_assets.frames.arrays import Bools, Counts, Ints, Small, flags, integers, join_chunks, keys_of, sums_in_halves
+from retention_assets.frames.arrays import (
+    NEVER,
+    Bools,
+    Counts,
+    Ints,
+    Small,
+    flags,
+    integers,
+    join_chunks,
+    keys_of,
+    sums_in_halves,
+)
 from retention_assets.frames.log import (
     COMMITS,
     LOG,
     OWN_CLASSES,
     TIMES,
+    Log,
     attribute_of,
     bounds_of,
     in_one_piece,
     is_in_log,
     realms_of,
 )
+from retention_assets.frames.verdicts.counts import rows_kept
 from retention_assets.frames.verdicts.decisions import CANDIDATE_MARKS, Facts, VerdictTable, decide
-from retention_assets.frames.verdicts.selectors import NEXT_LOOKS, NextLooks, unmet_lines
+from retention_assets.frames.verdicts.reasons import Reason
+from retention_assets.frames.verdicts.selectors import NEXT_LOOKS, NextLooks, SelectorLine, TimeBound, cut_off, unmet_lines
 from retention_assets.frames.verdicts.table_windows import Windows, next_ref_ends, remaining_scopes, windows_of
+from retention_assets.frames.verdicts.where_condition import evaluate
 from retention_assets.frames.views.branch_views import Protection, ScannedReferences, protection, references
 from retention_assets.frames.views.history import OPEN, History
 from retention_assets.frames.views.scope import FAR, ScopeTable
 from retention_assets.policy.durations import micros
 from retention_assets.policy.globs import is_literal, matching, protecting
-from retention_assets.policy.model import Datasets, Hold, Limits, Policy
+from retention_assets.policy.model import AttributeTime, Beyond, Datasets, Keeper, Limits, Newest, Policy, RetainRule
 from retention_assets.policy.realms import RESERVED_HOLD, has_attributes, is_reserved
 from retention_assets.policy.where.tree import columns_of
 
@@ -50,15 +65,20 @@ _ALWAYS = {
 }
 
 
-def columns_for(policies: Sequence[Policy], datasets: pa.Table | None = None) -> list[str]:
+def columns_for(policies: Sequence[Policy], datasets: pa.Table | None = None, keepers: Sequence[Keeper] = ()) -> list[str]:
     """Columns of a log that the verdicts depend on; `attributes` also where a scan classified transactions."""
     wanted = set(_ALWAYS)
+    rules = [keeper for keeper in keepers if isinstance(keeper, RetainRule)]
+    counts: list[Beyond | Newest] = [rule.newest for rule in rules if rule.newest]
+    conditions = [rule.where for rule in rules]
     if datasets is not None and attribute_of(datasets, OWN_CLASSES).null_count < len(datasets):
         wanted.add("attributes")
     for policy in policies:
         select = policy.select
         lines = [select.older_than, *(window.older_than for window in policy.branches.windows)]
         clocks = {line.of for line in lines if line}
+        wanted |= {"attributes"} if any(isinstance(clock, AttributeTime) for clock in clocks) else set()
+        counts += [beyond for beyond in (select.beyond, *(window.beyond for window in policy.branches.windows)) if beyond]
         wanted |= {"opened_at"} if select.terminal_only is False or clocks & {"opened", "closed_or_opened"} else set()
         wanted |= {"archived_at"} if "archived" in clocks else set()
         wanted |= {"file_names"} if select.superseded else set()
@@ -67,8 +87,11 @@ def columns_for(policies: Sequence[Policy], datasets: pa.Table | None = None) ->
         wanted |= {"bytes"} if policy.limits and policy.limits.bytes else set()
         # by these, limits tell a swept transaction from one that reuses its id
         wanted |= set(TIMES) if policy.limits else set()
-        if select.where:
-            wanted |= columns_of(select.where)
+        conditions.append(select.where)
+    wanted |= {"attributes"} if any(count.per for count in counts) else set()
+    wanted |= {"bytes"} if any("bytes" in count.counts for count in counts) else set()
+    for condition in (*conditions, *(count.where for count in counts)):
+        wanted |= columns_of(condition) if condition else set()
     return [name for name in LOG.names if name in wanted]
 
 
@@ -76,7 +99,7 @@ def candidate_marks(
     log: pa.Table,
     datasets: pa.Table,
     policies: Sequence[Policy],
-    holds: Sequence[Hold],
+    keepers: Sequence[Keeper],
     as_of: datetime,
     known: pa.Table | None = None,
 ) -> pa.Table:
@@ -85,7 +108,7 @@ def candidate_marks(
     `known` (dataset, transaction) are marked or swept already, and don't count towards limits. If they have times (opened_at,
     closed_at), only rows with the same times are meant.
     """
-    return verdicts_and_reevaluation(log, datasets, policies, holds, as_of, known, watch=False)[0]
+    return verdicts_and_reevaluation(log, datasets, policies, keepers, as_of, known, watch=False)[0]
 
 
 @dataclass(frozen=True)
@@ -93,8 +116,8 @@ class _Evaluation:
     """Facts that all datasets of one evaluation share."""
 
     as_of: datetime
-    # only those that have not ended
-    holds: Sequence[Hold]
+    # holds that have not ended, and retain rules
+    keepers: Sequence[Keeper]
     windows: Windows
     # datasets that forbid deleting their files, and those to whose tables the store can't commit
     forbidding: frozenset[str]
@@ -107,7 +130,7 @@ def verdicts_and_reevaluation(
     log: pa.Table,
     datasets: pa.Table,
     policies: Sequence[Policy],
-    holds: Sequence[Hold],
+    keepers: Sequence[Keeper],
     as_of: datetime,
     known: pa.Table | None = None,
     *,
@@ -122,9 +145,9 @@ def verdicts_and_reevaluation(
     groups, member = np.unique(chosen, axis=0, return_inverse=True)
     fresh = _fresh(log, known) if known is not None and any(policy.limits for policy in policies) else None
     windows = windows_of(datasets) if any(policy.select.from_table or policy.drops_refs for policy in policies) else {}
-    live = [hold for hold in holds if hold.is_live(as_of)]
+    live = [keeper for keeper in keepers if keeper.is_live(as_of)]
     live += [RESERVED_HOLD] if any(map(is_reserved, pc.unique(realms_of(datasets).drop_null()).to_pylist())) else []
-    held = datasets_chosen_by(log, bounds, datasets, [hold.datasets for hold in live], are_holds=True)
+    held = datasets_chosen_by(log, bounds, datasets, [keeper.datasets for keeper in live], are_holds=True)
     forbidding, uncommittable = _datasets_denying(datasets, "gc.enabled"), _datasets_denying(datasets, COMMITS)
     evaluation = _Evaluation(as_of, live, windows, forbidding, uncommittable, watch)
     parts: list[pa.Table] = []
@@ -197,7 +220,7 @@ def _judge(
 ) -> tuple[pa.Table, pa.Table]:
     # Whole datasets that the same policies are about. `held` is datasets x holds; `fresh` are rows not yet marked or swept, if
     # there are limits.
-    holds, history = evaluation.holds, History(log, micros(evaluation.as_of))
+    keepers, history = evaluation.keepers, History(log, micros(evaluation.as_of))
     scopes = ScopeTable(history)
     looks = NextLooks(history, evaluation.as_of) if evaluation.watch else None
     on_line = looks.add_line if looks else None
@@ -205,7 +228,8 @@ def _judge(
     protected = protection(scopes)
     drops = any(policy.drops_refs for policy in policies)
     remaining = protection(remaining_scopes(history, evaluation.windows, evaluation.as_of)) if drops else protected
-    hold = _first_hold_of(history, holds, held)
+    hold = _first_hold_of(history, keepers, held)
+    rule = _first_rule_of(scopes, keepers, held, evaluation.as_of, on_line)
     forbidden, uncommittable = (
         history.per_dataset(np.array([name in names for name in history.names], dtype=bool))
         for names in (evaluation.forbidding, evaluation.uncommittable)
@@ -213,7 +237,7 @@ def _judge(
     closed = forbidden | uncommittable
     pinned = [(remaining if policy.drops_refs else protected).tag < FAR for policy in policies]
     referenced = references(history)
-    free = [~pins & (hold < 0) & ~closed & ~referenced.is_referenced for pins in pinned]
+    free = [~pins & (hold < 0) & (rule < 0) & ~closed & ~referenced.is_referenced for pins in pinned]
     over = np.zeros((len(history.starts), len(policies)), dtype=bool)
     for number, (policy, line) in enumerate(zip(policies, lines, strict=True)):
         if policy.limits:
@@ -223,23 +247,23 @@ def _judge(
             over[:, number] = _over_limit(policy.limits, history, may & free[number] & (line == 0))
     facts_of_rows = (
         protected.branch < FAR, protected.tag < FAR, hold >= 0, (history.status == OPEN) & ~history.independent,
-        remaining.branch < FAR, remaining.tag < FAR, forbidden, referenced.is_referenced, uncommittable,
+        remaining.branch < FAR, remaining.tag < FAR, forbidden, referenced.is_referenced, uncommittable, rule >= 0,
     )  # fmt: skip
     flags = np.zeros(len(history), dtype=np.uint16)
     for bit, fact in enumerate(facts_of_rows):
         flags |= fact.astype(np.uint16) << np.uint16(bit)
     facts, combination = combinations(history, lines, over, flags)
     decisions = [decide(fact, policies) for fact in facts]
-    table = VerdictTable(decisions, policies, holds, history, referenced.names)
+    table = VerdictTable(decisions, policies, keepers, history, referenced.names)
     next_looks = NEXT_LOOKS.empty_table()
     if looks:
-        looks.add_ends(holds, held, next_ref_ends(history, evaluation.windows, evaluation.as_of) if drops else None)
+        looks.add_ends(keepers, held, next_ref_ends(history, evaluation.windows, evaluation.as_of) if drops else None)
         marks = np.array([decision.verdict == "mark" for decision in decisions], dtype=bool)[combination]
         new = marks if fresh is None else marks & history.column(fresh)
         # New marks no longer count towards the limits that were exceeded.
         next_looks = looks.table(over.any(axis=1) & np.logical_or.reduceat(new, history.starts))
     combination = history.in_log_order(combination)
-    witnesses = [history.in_log_order(column) for column in _witnesses(history, protected, remaining, hold, referenced)]
+    witnesses = [history.in_log_order(column) for column in _witnesses(history, protected, remaining, hold, rule, referenced)]
     parts = []
     for begin in range(0, len(history), _ROWS_AT_ONCE):
         here = slice(begin, begin + _ROWS_AT_ONCE)
@@ -248,7 +272,12 @@ def _judge(
 
 
 def _witnesses(
-    history: History, protected: Protection, remaining: Protection, hold: Ranks, referenced: ScannedReferences
+    history: History,
+    protected: Protection,
+    remaining: Protection,
+    hold: Ranks,
+    rule: Ranks,
+    referenced: ScannedReferences,
 ) -> tuple[Ranks, ...]:
     # The branch and the tag that protect each row, preferably ones that stay; and the ended ref where nothing else does.
     branch = np.where(remaining.branch < FAR, remaining.branch, protected.branch)
@@ -258,7 +287,7 @@ def _witnesses(
     )
     forbids = np.zeros(len(history), dtype=np.int32)
     referrer = forbids if referenced.witness is None else referenced.witness
-    return branch, tag, hold, over.astype(np.int32), forbids, forbids, referrer
+    return branch, tag, hold, rule, over.astype(np.int32), forbids, forbids, referrer
 
 
 def _datasets_denying(datasets: pa.Table, key: str) -> frozenset[str]:
@@ -268,9 +297,11 @@ def _datasets_denying(datasets: pa.Table, key: str) -> frozenset[str]:
     return frozenset(datasets["dataset"].filter(denies).to_pylist())
 
 
-def _first_hold_of(history: History, holds: Sequence[Hold], held: Bools) -> Ranks:
+def _first_hold_of(history: History, keepers: Sequence[Keeper], held: Bools) -> Ranks:
     first = np.full(len(history), -1, dtype=np.int32)
-    for number, hold in enumerate(holds):
+    for number, hold in enumerate(keepers):
+        if isinstance(hold, RetainRule):
+            continue
         rows = history.per_dataset(held[:, number]) & (first < 0)
         if hold.transactions is not None and rows.any():
             at = np.flatnonzero(rows)
@@ -280,10 +311,48 @@ def _first_hold_of(history: History, holds: Sequence[Hold], held: Bools) -> Rank
     return first
 
 
+def retained_by(rules: Sequence[RetainRule], log: Log, as_of: datetime) -> Bools:
+    """Tell for each transaction of a sound log if a retain rule keeps it."""
+    rows = in_one_piece(log.transactions)
+    if not len(rows):
+        return np.zeros(0, dtype=bool)
+    history = History(rows, micros(as_of))
+    held = datasets_chosen_by(rows, bounds_of(rows), log.datasets, [rule.datasets for rule in rules], are_holds=True)
+    return history.in_log_order(_first_rule_of(ScopeTable(history), rules, held, as_of, None)) >= 0
+
+
+def _first_rule_of(
+    scopes: ScopeTable,
+    keepers: Sequence[Keeper],
+    held: Bools,
+    as_of: datetime,
+    on_line: Callable[[SelectorLine], None] | None,
+) -> Ranks:
+    history = scopes.history
+    first = np.full(len(history), -1, dtype=np.int32)
+    for number, rule in enumerate(keepers):
+        if not (isinstance(rule, RetainRule) and held[:, number].any()):
+            continue
+        rows = history.per_dataset(held[:, number])
+        if rule.younger_than:
+            young = rows & (history.closed >= cut_off(as_of, rule.younger_than))
+            if on_line:
+                bound = TimeBound(history.closed, rule.younger_than)
+                on_line(SelectorLine("younger_than", Reason.RETAIN_RULE, young, bound=bound))
+            rows = young | (rows & (history.closed == NEVER))
+        if rule.where:
+            rows &= history.column(evaluate(rule.where, history.log))
+        if rule.newest:
+            kept = [kept.rows for kept in rows_kept(rule.newest, scopes.everywhere, scopes.line, history)]
+            rows &= np.logical_or.reduce(kept)
+        first[rows & (first < 0)] = number
+    return first
+
+
 # size of a table with a place for each possible combination; beyond it only those that occur get a place
 _MOST_KEYS = 1 << 20
 # boolean facts of a row, in the order of `Facts`
-_FLAGS = 9
+_FLAGS = 10
 
 
 def combinations(

@@ -16,7 +16,7 @@ from retention_assets.frames.arrays import Bools, Counts, join_chunks
 from retention_assets.frames.log import NAME, TIMES
 from retention_assets.frames.verdicts.reasons import REASONS, Reason
 from retention_assets.frames.views.history import History
-from retention_assets.policy.model import Hold, Policy
+from retention_assets.policy.model import Keeper, Policy
 from retention_assets.policy.realms import realm_of
 
 VERDICTS = ("mark", "spare", "keep", "open")
@@ -51,6 +51,8 @@ class Facts:
     referenced: bool
     # its store can't commit to its table
     uncommittable: bool
+    # by a retain rule
+    retained: bool
 
     def in_latest(self, policy: Policy) -> bool:
         return self.latest_then if policy.drops_refs else self.latest
@@ -69,13 +71,13 @@ def decide(facts: Facts, policies: Sequence[Policy]) -> Decision:
         return Decision("keep", -1, (), tuple(unmet_lines) or ((Reason.NO_POLICY, -1),))
     allowed = [number for number in selecting if policies[number].latest_view or not facts.in_latest(policies[number])]
     within = [number for number in allowed if not facts.over[number]]
-    # A realm that is purged goes whole, whoever refers to it: only a hold, and a table that forbids it, keeps anything of it.
+    # A realm that is purged goes whole, whoever refers to it: only a hold, a retain rule and a table that forbids it keep any.
     purging = [number for number in within if realm_of(policies[number].name) is not None]
     free = purging or [number for number in within if not facts.is_pinned(policies[number])]
     credit = (free or within or selecting)[0]
     also = tuple(number for number in selecting if number != credit)
     needed = facts.referenced and not purging
-    if free and not (facts.held or facts.forbidden or facts.uncommittable or needed):
+    if free and not (facts.held or facts.retained or facts.forbidden or facts.uncommittable or needed):
         return Decision("mark", credit, also, tuple(_why(facts, policies[credit], credit, bool(purging))))
     sparing: list[tuple[Reason, int]] = []
     if not allowed:
@@ -84,6 +86,8 @@ def decide(facts: Facts, policies: Sequence[Policy]) -> Decision:
         sparing.append((Reason.TAG, -1))
     if facts.held:
         sparing.append((Reason.HOLD, -1))
+    if facts.retained:
+        sparing.append((Reason.RETAIN_RULE, -1))
     if facts.forbidden:
         sparing.append((Reason.GC_DISABLED, -1))
     if facts.uncommittable:
@@ -120,6 +124,7 @@ _BY_ROW = (
     (Reason.LATEST_VIEW, Reason.LATEST_VIEW_ALLOWED),
     (Reason.TAG,),
     (Reason.HOLD,),
+    (Reason.RETAIN_RULE,),
     (Reason.EXPIRED_REF,),
     (Reason.GC_DISABLED,),
     (Reason.FORMAT_V3,),
@@ -156,7 +161,7 @@ class VerdictTable:
         self,
         decisions: Sequence[Decision],
         policies: Sequence[Policy],
-        holds: Sequence[Hold],
+        keepers: Sequence[Keeper],
         history: History,
         referrers: Sequence[str],
     ) -> None:
@@ -175,7 +180,8 @@ class VerdictTable:
         self._by_row: list[tuple[Bools, int] | None] = []
         branches, tags = history.branches.names, history.tags.names
         refs = [*(f"branch {name}" for name in branches), *(f"tag {name}" for name in tags)]
-        per_row = (branches, tags, [hold.name or "" for hold in holds], refs, [_FORBIDS], [_FORMAT], referrers)
+        keeper_names = [keeper.name or "" for keeper in keepers]
+        per_row = (branches, tags, keeper_names, keeper_names, refs, [_FORBIDS], [_FORMAT], referrers)
         for reasons, own in zip(_BY_ROW, per_row, strict=True):
             kinds = np.array([reason in reasons for reason, _ in flat], dtype=bool)
             self._by_row.append((kinds, len(words)) if kinds.any() else None)

@@ -17,6 +17,7 @@ class Reason(Enum):
     LATEST_VIEW = "It is in the latest view of branch {witness}: readers of that branch need it."
     TAG = "It belongs to a view that tag {witness} pins."
     HOLD = "Hold {witness} keeps it."
+    RETAIN_RULE = "Retain rule {witness} keeps it."
     GC_DISABLED = "Its table forbids deleting its files: property {witness}."
     REFERRED_TO = "Retained data refers to it, according to {witness}."
     LIMIT = "Policy {witness} would mark more of this dataset than its limits allow, so it marks nothing here."
@@ -33,9 +34,12 @@ class Reason(Enum):
     TYPE = "Policy {witness} does not select its type."
     UNFINISHED = "It is unfinished, and policy {witness} does not judge unfinished records."
     TOO_YOUNG = "It is younger than policy {witness} requires."
+    TIME_MISSING = "It has no readable instant in the attribute that policy {witness} compares, so it is never old enough."
     NO_TIME = "It lacks the time that policy {witness} compares, so it is never old enough."
     WITHIN_VIEWS = "It is in one of the newest views, which policy {witness} keeps."
     WITHIN_TRANSACTIONS = "It is among the newest transactions, which policy {witness} keeps."
+    WITHIN_BYTES = "It is among the newest that fit the size that policy {witness} keeps."
+    WITHIN_PERIODS = "It is the newest of a period that policy {witness} keeps, or part of that state."
     NO_OWN_RETENTION = "Its dataset has no readable retention of its own, which policy {witness} requires."
     CURRENT_AT_CUT_OFF = (
         "Its view was still current at the cut-off of policy {witness}, which keeps every instant after it readable."
@@ -62,5 +66,14 @@ class Reason(Enum):
 _NUMBERS = {reason: number for number, reason in enumerate(Reason, 1)}
 REASONS = (None, *Reason)
 SPARING = frozenset(
-    {Reason.LATEST_VIEW, Reason.TAG, Reason.HOLD, Reason.GC_DISABLED, Reason.FORMAT_V3, Reason.REFERRED_TO, Reason.LIMIT}
+    {
+        Reason.LATEST_VIEW,
+        Reason.TAG,
+        Reason.HOLD,
+        Reason.RETAIN_RULE,
+        Reason.GC_DISABLED,
+        Reason.FORMAT_V3,
+        Reason.REFERRED_TO,
+        Reason.LIMIT,
+    }
 )

@@ -14,13 +14,26 @@ import pyarrow.compute as pc
 
 from retention_assets.frames.arrays import FOREVER, NEVER, Bools, Ints, Small, as_micros, flags, from_micros, join_chunks
 from retention_assets.frames.log import INSTANT, attribute_of
+from retention_assets.frames.periods import DAY, period_start
+from retention_assets.frames.verdicts.counts import rows_kept
 from retention_assets.frames.verdicts.reasons import Reason
 from retention_assets.frames.verdicts.table_windows import Windows, remaining_scopes, window_answer
-from retention_assets.frames.verdicts.where_condition import evaluate
-from retention_assets.frames.views.history import COMMITTED, DELETE, OPEN, RECORD, TYPES, History
+from retention_assets.frames.verdicts.where_condition import evaluate, instants_with_zone
+from retention_assets.frames.views.history import COMMITTED, OPEN, RECORD, TYPES, History
 from retention_assets.frames.views.scope import OBJECT, Line, ScopeColumns, ScopeTable, superseded
 from retention_assets.policy.durations import Duration, micros
-from retention_assets.policy.model import STATUSES, Beyond, Hold, KeepAll, OlderThan, Policy, Selection, Window
+from retention_assets.policy.model import (
+    STATUSES,
+    AttributeTime,
+    Beyond,
+    Hold,
+    KeepAll,
+    Keeper,
+    OlderThan,
+    Policy,
+    Selection,
+    Window,
+)
 
 
 class TimeBound(NamedTuple):
@@ -44,14 +57,14 @@ class SelectorLine(NamedTuple):
     judged: Bools | None = None
     branches: str | None = None
     bound: TimeBound | None = None
+    # rows that a count keeps for themselves, and not for the state of another
+    roots: Bools | None = None
 
 
 def cut_off(as_of: datetime, age: Duration, align: str | None = None) -> int:
     """The bound before which something is old enough, in microseconds."""
-    bound = age.before(as_of)
-    if align == "day":
-        bound = bound.replace(hour=0, minute=0, second=0, microsecond=0)
-    return micros(bound)
+    bound = micros(age.before(as_of))
+    return bound if align is None else int(period_start(np.array([bound]), align)[0])
 
 
 def unmet_lines(
@@ -165,7 +178,9 @@ def _from_table(windows: Windows, scope: ScopeColumns, line: Line, as_of: dateti
     yield SelectorLine("select.from_table", Reason.TOO_YOUNG, history.closed >= answer.bound, bound=bound)
     yield SelectorLine("select.from_table", Reason.WITHIN_TRANSACTIONS, answer.within)
     if line.rows.any():
-        yield from _along(line, line.committed, answer.count, history, "select.from_table")
+        yield from _never_beyond(line, history, "select.from_table")
+        within = line.committed & (line.newer(line.committed) < answer.count)
+        yield SelectorLine("select.from_table", Reason.WITHIN_TRANSACTIONS, within)
 
 
 def _lines(
@@ -176,7 +191,8 @@ def _lines(
         age, align = part.older_than.age, part.older_than.align
         oldest = cut_off(as_of, age, align)
         time = _time(part.older_than, select, scope, history)
-        yield SelectorLine(f"{at}older_than", Reason.NO_TIME, time == NEVER)
+        missing = Reason.TIME_MISSING if isinstance(part.older_than.of, AttributeTime) else Reason.NO_TIME
+        yield SelectorLine(f"{at}older_than", missing, time == NEVER)
         yield SelectorLine(f"{at}older_than", Reason.TOO_YOUNG, time >= oldest, bound=TimeBound(time, age, align))
         if part.window == "complete":
             # A view that was left exactly at the bound was not current there: hence a microsecond earlier.
@@ -188,6 +204,8 @@ def _lines(
 
 
 def _time(line: OlderThan, select: Selection, scope: ScopeColumns, history: History) -> Ints:
+    if isinstance(line.of, AttributeTime):
+        return history.column(as_micros(instants_with_zone(attribute_of(history.log, line.of.attribute))))
     if line.of == "opened":
         return history.time("opened_at")
     if line.of == "archived":
@@ -205,21 +223,16 @@ def _beyond(beyond: Beyond, scope: ScopeColumns, line: Line, history: History, a
     # Counts apply to what is in a view of a branch in scope, and to lines; everything else is beyond them.
     if beyond.views is not None:
         yield SelectorLine(f"{at}beyond.views", Reason.WITHIN_VIEWS, scope.held & (scope.view < beyond.views))
-    if beyond.transactions:
-        counted = scope.held & (history.type != DELETE)
-        yield SelectorLine(
-            f"{at}beyond.transactions", Reason.WITHIN_TRANSACTIONS, counted & (scope.newer < beyond.transactions)
-        )
-    if beyond.transactions is not None and line.rows.any():
-        yield from _along(line, line.data, beyond.transactions, history, f"{at}beyond.transactions")
+    if beyond.counts and line.rows.any():
+        yield from _never_beyond(line, history, f"{at}beyond.{beyond.counts[0]}")
+    for kept in rows_kept(beyond, scope, line, history):
+        yield SelectorLine(f"{at}beyond.{kept.key}", kept.reason, kept.rows, roots=kept.roots)
 
 
-def _along(line: Line, counted: Bools, newest: int | Ints, history: History, key: str) -> Iterator[SelectorLine]:
-    # A count along lines. What is open, or of a class that is on no line, is never beyond it.
+def _never_beyond(line: Line, history: History, key: str) -> Iterator[SelectorLine]:
+    # What is open, or of a class that is on no line, is in no count.
     yield SelectorLine(key, Reason.UNFINISHED, history.independent & (history.status == OPEN))
     yield SelectorLine(key, Reason.REFERENCED, history.independent & (history.status == COMMITTED) & ~line.committed)
-    if np.any(newest):
-        yield SelectorLine(key, Reason.WITHIN_TRANSACTIONS, counted & (line.newer(counted) < newest))
 
 
 def _in_old_views(scope: ScopeColumns, age: Duration, as_of: datetime) -> Iterator[SelectorLine]:
@@ -244,7 +257,6 @@ def _unreferenced(history: History) -> Bools:
     return objects
 
 
-_DAY = 86_400_000_000
 # The last instant that a timestamp can be.
 _LAST = int(np.datetime64("9999-12-31T23:59:59.999999", "us").astype(np.int64))
 
@@ -278,11 +290,11 @@ class NextLooks:
         if goes_back.any():
             self._add(np.where(np.logical_or.reduceat(goes_back, self.history.starts), micros(midnight), FOREVER))
 
-    def add_ends(self, holds: Sequence[Hold], held: Bools, ref_ends: Ints | None) -> None:
+    def add_ends(self, keepers: Sequence[Keeper], held: Bools, ref_ends: Ints | None) -> None:
         """Add the ends of live holds (`held` is datasets x holds), of tags, and of refs that a policy drops then."""
-        for number, hold in enumerate(holds):
-            if hold.until is not None:
-                self._add(np.where(held[:, number], micros(hold.until), FOREVER))
+        for number, keeper in enumerate(keepers):
+            if isinstance(keeper, Hold) and keeper.until is not None:
+                self._add(np.where(held[:, number], micros(keeper.until), FOREVER))
         ends = as_micros(pc.list_flatten(join_chunks(self.history.log["tag_expiries"])))
         live = ends[(ends == NEVER) | (ends > micros(self.as_of))]
         np.minimum.at(self.least, self.history.tags.dataset, np.where(live == NEVER, FOREVER, live))
@@ -301,8 +313,8 @@ def old_enough_at(time: Ints, age: Duration, align: str | None, as_of: datetime)
     """First later instant at which times that are too young are old enough; FOREVER if there is none."""
     time = np.minimum(time, _LAST)
     # instant that `as_of`, moved back by the months of the age, has to reach
-    needed = (time // _DAY + 1) * _DAY if align == "day" else time + 1
-    needed += age.days * _DAY + age.seconds * 1_000_000
+    needed = time + 1 if align is None else period_start(time, align, 1)
+    needed += age.days * DAY + age.seconds * 1_000_000
     reached = needed
     if age.months:
         month = needed.astype("M8[us]").astype("M8[M]")
@@ -310,8 +322,8 @@ def old_enough_at(time: Ints, age: Duration, align: str | None, as_of: datetime)
         # A month without that day is followed by one that is late enough altogether.
         reached = np.minimum(begin + needed - _first_of(month), end)
         # It was old enough before and is not now: the bound has gone back this morning, and comes by again today.
-        today = micros(as_of) // _DAY * _DAY
-        reached = np.where(reached <= micros(as_of), today + needed % _DAY, reached)
+        today = micros(as_of) // DAY * DAY
+        reached = np.where(reached <= micros(as_of), today + needed % DAY, reached)
     return np.where(reached > _LAST, FOREVER, reached)
 
 

@@ -260,6 +260,16 @@ def _text_to_instant(array: pa.Array) -> pa.Array:
     return pc.if_else(_between(instants, _FIRST, _LAST), instants, pa.scalar(None, pa.int64()))
 
 
+def instants_with_zone(texts: pa.Array) -> pa.Array:
+    """Read instants that name their zone. Anything else is null, also a plain date."""
+    parts = [pa.array([], pa.int64())]
+    for start in range(0, len(texts), _TOGETHER):
+        part = pc.ascii_trim_whitespace(texts.slice(start, _TOGETHER))
+        has_zone = pc.greater(pc.utf8_length(part), 10)
+        parts.append(_text_to_instant(pc.if_else(has_zone, part, pa.scalar(None, pa.string()))))
+    return pa.concat_arrays(parts).view(INSTANT)
+
+
 def _decimal_to_integer(array: pa.Array) -> pa.Array:
     values, known = _numbers(array)
     whole = np.trunc(values)

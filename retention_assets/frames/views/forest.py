@@ -149,6 +149,18 @@ def _levels(link: Ints) -> tuple[Ints, ...]:
 
 def preorder(forest: Chains) -> tuple[Ints, Ints]:
     """For each position the interval of its subtree: an ancestor's interval holds those of its descendants, no others."""
+    start, end = _subtrees_of_chains(forest)
+    inside = np.arange(int(forest.length.sum()), dtype=np.int64) - np.repeat(forest.first, forest.length)
+    return np.repeat(start, forest.length) + inside, np.repeat(end, forest.length)
+
+
+def subtrees(forest: Chains, positions: Ints) -> tuple[Ints, Ints]:
+    """Give the intervals of `preorder` for some positions."""
+    (start, end), chain = _subtrees_of_chains(forest), forest.at(positions)
+    return start[chain] + positions - forest.first[chain], end[chain]
+
+
+def _subtrees_of_chains(forest: Chains) -> tuple[Ints, Ints]:
     size = forest.fold(forest.length.copy(), lambda _, value: value, np.add).astype(np.int64)
     start = np.zeros(len(size), dtype=np.int64)
     roots = np.flatnonzero(forest.link < 0)
@@ -160,5 +172,16 @@ def preorder(forest: Chains) -> tuple[Ints, Ints]:
         opens = np.append(True, above[1:] != above[:-1])
         before -= np.repeat(before[opens], np.diff(np.append(np.flatnonzero(opens), len(siblings))))
         start[siblings] = start[above] + forest.length[above] + before
-    inside = np.arange(int(forest.length.sum()), dtype=np.int64) - np.repeat(forest.first, forest.length)
-    return np.repeat(start, forest.length) + inside, np.repeat(start + size, forest.length)
+    return start, start + size
+
+
+def enclosing(begin: Ints, end: Ints, new_group: Bools) -> Ints:
+    """For nested intervals sorted by begin in groups, the nearest earlier one of the group that encloses each, or -1."""
+    rows = np.arange(len(begin), dtype=np.int64)
+    group = np.cumsum(new_group)
+    candidate = np.where(new_group, -1, rows - 1)
+    while True:
+        outside = (candidate >= 0) & (end[np.maximum(candidate, 0)] <= begin)
+        if not outside.any():
+            return np.where((candidate >= 0) & (group[np.maximum(candidate, 0)] == group), candidate, -1)
+        candidate[outside] = candidate[candidate[outside]]

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from retention_assets.frames.arrays import NEVER, Bools, Counts, Ints, flags, integers, join_chunks
 from retention_assets.frames.log import CLASS, attribute_of
-from retention_assets.frames.views.forest import Chains, preorder
+from retention_assets.frames.views.forest import Chains, enclosing, preorder
 from retention_assets.frames.views.history import COMMITTED, DELETE, OPEN, TYPES, History, Refs, in_chain
 from retention_assets.policy.globs import matching
 from retention_assets.policy.model import Branches, Window
@@ -53,6 +53,14 @@ class Line:
 
     def newer(self, counted: Bools) -> Ints:
         """Number of newer rows that count; meaningless for rows that do not count."""
+        at, starts = self.ordered(counted)
+        newer = np.zeros(len(self._history), dtype=np.int64)
+        ends = np.append(starts[1:], len(at))[: len(starts)]
+        newer[at] = np.repeat(ends, ends - starts) - 1 - np.arange(len(at))
+        return newer
+
+    def ordered(self, counted: Bools) -> tuple[Ints, Ints]:
+        """Positions of the rows that count, those of a line together and oldest first, and where each line starts."""
         history = self._history
         at = np.flatnonzero(counted)
         kind = np.where(history.independent, history.type, 0)
@@ -66,10 +74,9 @@ class Line:
             names = history.log["transaction"].take(pa.array(history.rows[at[tied]]))
             name[tied[np.asarray(pc.sort_indices(names))]] = np.arange(len(tied))
             order = np.lexsort((name, time, line))
-        ends = np.searchsorted(line[order], line[order], side="right")
-        newer = np.zeros(len(history), dtype=np.int64)
-        newer[at[order]] = ends - 1 - np.arange(len(at))
-        return newer
+        line = line[order]
+        starts = np.flatnonzero(np.append(True, line[1:] != line[:-1])) if len(at) else at
+        return at[order], starts
 
 
 # rank or count that stands for none
@@ -286,6 +293,35 @@ def in_latest_view(history: History, refs: Refs) -> Ints:
     return np.where(history.committed & (history.snapshots_after == 0), forest.spread(best.astype(np.int32)), FAR)
 
 
+def up_to_their_views(history: History, marked: Bools) -> Bools:
+    """Rows from the start of the view of each marked row up to it: what a tag on the row would pin."""
+    forest, at = history.chains, np.flatnonzero(marked)
+    chain, so_far = forest.at(at), history.snapshots_so_far[at]
+    snapshot = np.append(history.snapshot_positions, -1)[so_far - 1]
+    is_here = snapshot >= forest.first[chain]
+    # A view that begins further up has the end of each chain between.
+    at_end = np.zeros(len(forest.first), dtype=bool)
+    above = forest.link[chain[~is_here]]
+    at_end[above[above >= 0]] = True
+    total = history.snapshots_in_chain
+    at_end = forest.fold(at_end, lambda at, value: value & (total[at] == 0), np.logical_or)
+    whole = np.flatnonzero(at_end)
+    last = forest.last[whole]
+    newest = np.append(history.snapshot_positions, -1)[history.snapshots_so_far[last] - 1]
+    first = np.append(np.where(is_here, snapshot, forest.first[chain]), np.maximum(newest, forest.first[whole]))
+    end = np.append(at, last)
+    if len(whole):
+        order = np.lexsort((end, first))
+        first, end = first[order], end[order]
+    # of several in one view the last
+    is_last = np.append(first[1:] != first[:-1], True)[: len(first)]
+    first, end = first[is_last], end[is_last]
+    length = end - first + 1
+    rows = np.zeros(len(history), dtype=bool)
+    rows[np.repeat(end + 1 - np.cumsum(length), length) + np.arange(length.sum())] = True
+    return rows & history.committed
+
+
 def _next_snapshot(history: History, before: Ints, there: Counts) -> Ints:
     # The position of the first SNAPSHOT after each position, where `there` says that the chain has one; else 0.
     if not len(history.snapshot_positions):
@@ -332,7 +368,7 @@ def _owns_a_current_file(scope: ScopeColumns, history: History, current: Bools) 
     order = np.lexsort((begin[rows], file, view[rows]))
     rows, file = rows[order], file[order]
     new_group = np.append(True, (file[1:] != file[:-1]) | (view[rows[1:]] != view[rows[:-1]]))
-    above = _enclosing(begin[rows], end[rows], new_group)
+    above = enclosing(begin[rows], end[rows], new_group)
     seen = _heads_in_view(scope)[rows]
     unseen = np.zeros(len(rows), dtype=np.int64)
     below = above >= 0
@@ -371,15 +407,3 @@ def _heads_in_view(scope: ScopeColumns) -> Ints:
     whole = history.snapshots_in_chain == 0
     below = forest.fold(here, lambda at, value: np.where(whole[at], value, 0), np.add)
     return np.where(history.snapshots_after == 0, forest.spread(below), 0)
-
-
-def _enclosing(begin: Ints, end: Ints, new_group: Bools) -> Ints:
-    # For nested intervals sorted by begin in groups: the nearest earlier one of the group that encloses each, or -1.
-    rows = np.arange(len(begin), dtype=np.int64)
-    group = np.cumsum(new_group)
-    candidate = np.where(new_group, -1, rows - 1)
-    while True:
-        outside = (candidate >= 0) & (end[np.maximum(candidate, 0)] <= begin)
-        if not outside.any():
-            return np.where((candidate >= 0) & (group[np.maximum(candidate, 0)] == group), candidate, -1)
-        candidate[outside] = candidate[candidate[outside]]
