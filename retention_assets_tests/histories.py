@@ -409,6 +409,7 @@ def random_history(
     if _chance(rng, 0.04):
         attributes["commits.enabled"] = rng.choice(("false", "true", " TRUE ", ""))
     _say_realms(rows, attributes)
+    _say_labels(rows, as_of)
     return History(dataset, rows, heads, tags, attributes, as_of)
 
 
@@ -424,6 +425,47 @@ def _say_realms(rows: list[Row], attributes: dict[str, str]) -> None:
         attributes["realm"] = rng.choice(_REALMS)
     for row in rows if "realm" in attributes and _chance(rng, 0.3) else ():
         row["attributes"]["realm"] = attributes["realm"]
+
+
+_LABELS: dict[str, Sequence[str | None]] = {"tag": ("prod-1", "prod-2", "dev-1", "", None), "kind": ("full", "delta", None)}
+# Instants that carry no zone, and what is none.
+_UNREADABLE = ("2026-03-01", "2026-03-01T00:00:00", "2026-02-30T00:00:00Z", "soon", "")
+# Where a period ends: midnights, an ISO year before the year, both changes of the clocks in Berlin and one in New York.
+_TURNS = [
+    parse_instant(text) for text in (
+        "2026-03-31T00:00:00Z", "2026-03-30T00:00:00Z", "2026-03-29T01:00:00Z", "2026-03-28T23:00:00Z", "2026-03-08T07:00:00Z",
+        "2026-03-01T00:00:00Z", "2026-02-28T23:00:00Z", "2026-01-01T00:00:00Z", "2025-12-31T23:00:00Z", "2025-12-29T00:00:00Z",
+        "2025-10-26T01:00:00Z", "2025-10-26T00:30:00Z", "2025-01-01T00:00:00Z", "2024-12-30T00:00:00Z",
+    )
+]  # fmt: skip
+_ABOUT = (0, 0, 1, 5, 20, 30, 40, 60, 90, 24 * 60)
+
+
+def _say_labels(rows: list[Row], as_of: datetime) -> None:
+    """What groups transactions and when they want to end; and in some histories all closings lie about where periods end.
+
+    As with realms, no draw is added to those of the history's own generator.
+    """
+    rng = random.Random(f"labels {rows!r}")
+    keys = [key for key in (*_LABELS, "expires_at") if _chance(rng, 0.4)]
+    turns = rng.sample(_TURNS, 3) if _chance(rng, 0.3) else []
+    for row in rows:
+        for key in keys:
+            value = rng.choice(_LABELS[key]) if key in _LABELS else _expiry(rng, as_of)
+            if value is not None:
+                row["attributes"][key] = value
+        if turns and row["status"] != "OPEN" and row["closed_at"] is not None:
+            minutes = rng.choice(_ABOUT) * rng.choice((1, -1))
+            closed = min(as_of, rng.choice(turns) + timedelta(minutes=minutes, microseconds=rng.choice((0, 0, 1, -1))))
+            moved = closed - parse_instant(row["closed_at"])
+            for column in ("opened_at", "closed_at", "archived_at"):
+                row[column] = row[column] and text_of(parse_instant(row[column]) + moved)
+
+
+def _expiry(rng: random.Random, as_of: datetime) -> str | None:
+    """An instant in UTC or in another zone, about now or long ago; or none that can be read."""
+    text = text_of(_ago(rng, as_of, rng.choice((-1, 0, 0, 1, 3, 7, 40))))
+    return rng.choice((text, text, text, text.replace("Z", "+02:00"), rng.choice(_UNREADABLE), None))
 
 
 def _random_row(

@@ -1,8 +1,8 @@
-"""Random policies and holds, as the mappings that a YAML file would hold, and what a ledger may know of some histories.
+"""Random policies, holds and retain rules, as the mappings that a YAML file would hold, and what a ledger may know of some histories.
 
 Belongs here: one random construction over every key that decides (section 5 of DESIGN.md), in bulk and for Hypothesis; purges of
 realms, which are policies of the system's own; what is marked or swept already.
-Does not belong here: `where`, which has no oracle; keys that decide nothing about a verdict (sweep).
+Does not belong here: keys that decide nothing about a verdict (sweep). Conditions are the oracle's few.
 
 Ages, names and globs are those of histories.py, so that cut-offs fall on times and scopes on branches.
 """
@@ -16,8 +16,9 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from retention_assets.policy import Duration, Policy, purge_of, text_of
+from retention_assets.policy import Duration, Hold, Keeper, Policy, RetainRule, purge_of, text_of
 from retention_assets_tests.histories import AS_OF, BRANCH_NAMES, History
+from retention_assets_tests.oracle.counting import CONDITIONS
 
 Mapping = dict[str, Any]
 # By dataset the transactions that are marked or swept already.
@@ -31,10 +32,14 @@ _BRANCHES = ("main", "*", "feature/*", "release-?", "dev", "[!m]*", "b7", "featu
 _NAMED = ("main", "main", "main", *BRANCH_NAMES)
 _TYPE_LISTS = (["SNAPSHOT"], ["APPEND", "UPDATE"], ["DELETE"], ["RECORD", "SNAPSHOT"], ["OBJECT", "APPEND"], ["RECORD"])
 _STATUS_LISTS = (["COMMITTED"], ["ABORTED"], ["COMMITTED", "ABORTED"], ["OPEN"], ["OPEN", "COMMITTED"])
+_PERIODS = ("hourly", "daily", "weekly", "monthly", "yearly")
+_ZONES = ("Europe/Berlin", "Europe/Berlin", "America/New_York", "Asia/Kolkata", "UTC")
+# Between the sizes of histories.py and sums of them.
+_SPACES = ("1B", "11B", "20B", "110B", "201B", "1GiB", "4GiB", "9GiB", "1024PiB")
 _CLOCKS = ("closed", "opened", "closed_or_opened", "superseded", "archived")
 _LINES = (
     "older_than", "older_than", "older_than", "beyond", "beyond", "in_views_older_than", "in_views_older_than", "superseded",
-    "superseded", "status", "types",
+    "superseded", "status", "types", "where",
 )  # fmt: skip
 _RECORD_LINES = (
     "terminal_only",
@@ -46,6 +51,7 @@ _RECORD_LINES = (
     "unreferenced",
     "beyond",
     "beyond",
+    "where",
 )
 # Sums of the sizes of histories.py, those whose lower halves carry among them: three times 3 GiB are 9 GiB.
 _BYTES = (2**30, 2**32 - 1, 2**32, 6 * 2**30, 9 * 2**30, 9 * 2**30 - 1, 2**62)
@@ -64,14 +70,32 @@ def _older_than(rng: random.Random) -> str | Mapping:
         return rng.choice(_AGES)
     line: Mapping = {"age": rng.choice(_AGES)}
     if _chance(rng, 0.8):
-        line["of"] = rng.choice((*_CLOCKS, "superseded"))
+        line["of"] = rng.choice((*_CLOCKS, "superseded", {"attribute": "expires_at"}, {"attribute": "expires_at"}))
+        if isinstance(line["of"], dict) and _chance(rng, 0.5):
+            line["age"] = "0s"
     if _chance(rng, 0.3):
-        line["align"] = "day"
+        line["align"] = rng.choice(("day", "week", "month", "quarter", "year"))
+    return line
+
+
+def random_counts(rng: random.Random, keys: Sequence[str] = ("transactions", "bytes", *_PERIODS)) -> Mapping:
+    """Counts of transactions, often of some of them, or for each of some groups."""
+    chosen = rng.sample(keys, rng.choice((1, 1, 2, 3)))
+    line: Mapping = {key: rng.choice(_SPACES) if key == "bytes" else rng.choice((1, 1, 2, 3, 5)) for key in chosen}
+    if not set(chosen).isdisjoint(_PERIODS) and _chance(rng, 0.5):
+        line["zone"] = rng.choice(_ZONES)
+    if _chance(rng, 0.3):
+        line["where"] = rng.choice(list(CONDITIONS))
+    if _chance(rng, 0.3):
+        line["per"] = rng.choice((["tag"], ["kind"], ["tag", "kind"]))
     return line
 
 
 def _beyond(rng: random.Random, *, along_lines: bool = False) -> Mapping:
-    line: Mapping = {}
+    if _chance(rng, 0.6):
+        line = random_counts(rng)
+        return line if along_lines or not line.keys().isdisjoint(("where", "per")) else {**line, "views": 1}
+    line = {}
     counted = rng.choice(("views", "transactions", "both") if not along_lines else ("transactions",) * 4 + ("both",))
     if counted != "transactions":
         line["views"] = rng.choice((1, 1, 2, 3))
@@ -80,12 +104,17 @@ def _beyond(rng: random.Random, *, along_lines: bool = False) -> Mapping:
     return line
 
 
+def _by_views(line: str | Mapping) -> bool:
+    """Whether `window` may stand beside it."""
+    return isinstance(line, str) or not isinstance(line.get("of"), dict)
+
+
 def _window_lines(rng: random.Random, match: str) -> Mapping:
     line: Mapping = {"match": match}
     kept = rng.choice(("older_than", "beyond", "both"))
     if kept != "beyond":
         line["older_than"] = _older_than(rng)
-        if _chance(rng, 0.4):
+        if _by_views(line["older_than"]) and _chance(rng, 0.4):
             line["window"] = rng.choice(("complete", "complete", "strict"))
     if kept != "older_than":
         line["beyond"] = _beyond(rng)
@@ -132,12 +161,14 @@ def _select(rng: random.Random) -> str | Mapping:
             lines[line] = rng.choice(_TYPE_LISTS)
         elif line == "terminal_only":
             lines[line] = rng.choice((True, False, False))
+        elif line == "where":
+            lines[line] = rng.choice(list(CONDITIONS))
         else:
             lines[line] = rng.choice((["PAYMENT"], ["RECALL"], ["PAYMENT", "RECALL"]))
     if lines == {"terminal_only": False} or (about_records and _chance(rng, 0.5)):
         # The three clocks between which terminal_only decides.
         lines["older_than"] = {"age": rng.choice(_AGES), "of": rng.choice(("closed", "opened", "closed_or_opened"))}
-    if "older_than" in lines and _chance(rng, 0.3):
+    if "older_than" in lines and _by_views(lines["older_than"]) and _chance(rng, 0.3):
         lines["window"] = rng.choice(("complete", "complete", "strict"))
     return lines
 
@@ -199,6 +230,25 @@ def random_holds(rng: random.Random, n: int, *, as_of: datetime = AS_OF, prefix:
     return found
 
 
+def random_retain_rules(rng: random.Random, n: int) -> list[Mapping]:
+    """Rules that keep by condition, by age and by count, each alone or with the others."""
+    found: list[Mapping] = []
+    for index in range(n):
+        rule: Mapping = {"name": f"r{index}", "reason": "drawn", "datasets": rng.choice(_DATASETS)}
+        for line in rng.sample(("where", "younger_than", "newest", "newest"), rng.choice((1, 1, 2, 3))):
+            if line == "newest":
+                rule[line] = random_counts(rng, ("transactions", *_PERIODS))
+            else:
+                rule[line] = rng.choice(list(CONDITIONS) if line == "where" else _AGES)
+        found.append(rule)
+    return found
+
+
+def keepers_of(shapes: Iterable[Mapping]) -> list[Keeper]:
+    """Holds and retain rules of their mappings; a retain rule always has a reason, a hold of these tests never."""
+    return [(RetainRule if "reason" in shape else Hold).model_validate(shape) for shape in shapes]
+
+
 def with_purges(rng: random.Random, rules: Sequence[Policy]) -> list[Policy]:
     """The policies of a book, and now and then the purge of a realm or two, wherever among them."""
     found = list(rules)
@@ -233,3 +283,7 @@ def policies(most: int = 4) -> st.SearchStrategy[list[Mapping]]:
 
 def holds(most: int = 2) -> st.SearchStrategy[list[Mapping]]:
     return st.randoms(use_true_random=False).map(lambda rng: random_holds(rng, rng.randint(0, most)))
+
+
+def retain_rules(most: int = 2) -> st.SearchStrategy[list[Mapping]]:
+    return st.randoms(use_true_random=False).map(lambda rng: random_retain_rules(rng, rng.randint(0, most)))

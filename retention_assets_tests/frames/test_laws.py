@@ -16,29 +16,33 @@ from hypothesis import strategies as st
 
 from retention_assets.frames import Log, branch_views, candidate_marks, view_ends
 from retention_assets.frames.verdicts.reasons import SPARING
-from retention_assets.policy import BRANCHED, Hold, Policy, matches
+from retention_assets.policy import BRANCHED, Hold, Keeper, Policy, matches
 from retention_assets_tests.histories import AS_OF, History, histories, history, log_of, random_histories
 from retention_assets_tests.oracle.agreement import Rows, disagreement, judged
 from retention_assets_tests.oracle.views import branch_views as oracle_views
 from retention_assets_tests.policies import (
     holds,
+    keepers_of,
     policies,
     random_holds,
     random_known,
     random_policies,
     random_policy,
+    random_retain_rules,
+    retain_rules,
     with_purges,
 )
 from retention_assets_tests.rounds import rounds
 
 SEEDS = range(rounds(3))
 BOOKS, DATASETS_OF_ONE = 8, 125
+PERIODS = {"hourly", "daily", "weekly", "monthly", "yearly"}
 SPARING_CODES = {reason.name for reason in SPARING}
 
 
-def built(drawn: Sequence[dict], held: Sequence[dict]) -> tuple[list[Policy], list[Hold]]:  # type: ignore[type-arg]
-    """Policies and holds from their YAML shapes."""
-    return [Policy.model_validate(policy) for policy in drawn], [Hold.model_validate(hold) for hold in held]
+def built(drawn: Sequence[dict], held: Sequence[dict]) -> tuple[list[Policy], list[Keeper]]:  # type: ignore[type-arg]
+    """Policies, holds and retain rules from their YAML shapes."""
+    return [Policy.model_validate(policy) for policy in drawn], keepers_of(held)
 
 
 def marked(rows: Rows) -> set[tuple[str, str]]:
@@ -52,7 +56,8 @@ def test_kernel_and_oracle_agree_on_many_random_histories(seed: int) -> None:
     rng = random.Random(seed)
     for _ in range(BOOKS):
         drawn = random_histories(rng, DATASETS_OF_ONE)
-        rules, held = built(random_policies(rng, rng.randint(0, 5)), random_holds(rng, rng.randint(0, 2)))
+        keepers = random_holds(rng, rng.randint(0, 2)) + random_retain_rules(rng, rng.choice((0, 0, 1, 2)))
+        rules, held = built(random_policies(rng, rng.randint(0, 5)), keepers)
         rules = with_purges(rng, rules)
         known = random_known(rng, drawn) if rng.random() < 0.6 else None
         rows = judged(log_of(drawn), rules, held, known=known)
@@ -65,14 +70,15 @@ def test_kernel_and_oracle_agree_on_many_random_histories(seed: int) -> None:
     drawn=histories(),
     shapes=policies(),
     held_shapes=holds(),
+    retain_shapes=retain_rules(),
     before=st.frozensets(st.sampled_from(("T1", "T2", "T3", "T5", "T8"))),
 )
 def test_kernel_and_oracle_agree_on_a_shrunk_history(
-    drawn: History, shapes: list[Any], held_shapes: list[Any], before: frozenset[str]
+    drawn: History, shapes: list[Any], held_shapes: list[Any], retain_shapes: list[Any], before: frozenset[str]
 ) -> None:
     """The same, where a failure shrinks to the smallest history that shows it."""
     assume(drawn.transactions)  # a file without a line is no log
-    rules, held = built(shapes, held_shapes)
+    rules, held = built(shapes, held_shapes + retain_shapes)
     known = {drawn.dataset: before}
     rows = judged(log_of([drawn]), rules, held, known=known)
     assert (different := disagreement(rows, drawn, rules, held, known)) is None, different
@@ -212,8 +218,9 @@ def lines_of(policy: dict, has_branches: bool) -> Iterator[dict]:  # type: ignor
     select = {} if policy["select"] == "all" else policy["select"]
     for key in select:
         if key == "beyond":
-            for count in select["beyond"]:
-                rest = {name: number for name, number in select["beyond"].items() if name != count}
+            # What is counted, and in which groups and zone, is said beside the counts: no line of its own.
+            for count in select["beyond"].keys() - {"zone", "where", "per"}:
+                rest = without(count, select["beyond"])
                 yield {**policy, "select": _all_or({**select, "beyond": rest} if rest else {**select, "beyond": None})}
         else:
             # `window` is about the age beside it.
@@ -222,6 +229,14 @@ def lines_of(policy: dict, has_branches: bool) -> Iterator[dict]:  # type: ignor
     for key in ("only_in", "not_in") if has_branches else ("only_in", "not_in", "include", "exclude"):
         if key in policy.get("branches", {}):
             yield {**policy, "branches": {name: line for name, line in policy["branches"].items() if name != key}}
+
+
+def without(count: str, beyond: dict) -> dict:  # type: ignore[type-arg]
+    """The other counts, with what is said beside them if they can be meant."""
+    rest = {key: value for key, value in beyond.items() if key != count}
+    if not rest.keys() & PERIODS:
+        rest.pop("zone", None)
+    return rest if rest.keys() & {*PERIODS, "transactions", "bytes", "views"} else {}
 
 
 def _all_or(select: dict) -> dict | str:  # type: ignore[type-arg]

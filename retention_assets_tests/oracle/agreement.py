@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 
 from retention_assets.frames import Log, candidate_marks, columns_for
-from retention_assets.policy import Hold, Policy
+from retention_assets.policy import Keeper, Policy
 from retention_assets_tests.histories import AS_OF, History, log_of
 from retention_assets_tests.oracle.verdicts import Verdict, verdicts
 from retention_assets_tests.policies import Known, known_table
@@ -13,7 +13,7 @@ Rows = dict[tuple[str, str], dict[str, object]]
 
 
 def agreed(
-    drawn: History, rules: Sequence[Policy], held: Sequence[Hold] = (), known: Collection[str] = ()
+    drawn: History, rules: Sequence[Policy], held: Sequence[Keeper] = (), known: Collection[str] = ()
 ) -> dict[str, Verdict]:
     before = {drawn.dataset: frozenset(known)}
     rows = judged(log_of([drawn]), rules, held, drawn.as_of, before)
@@ -22,16 +22,18 @@ def agreed(
 
 
 def judged(
-    log: Log, rules: Sequence[Policy], held: Sequence[Hold] = (), as_of: datetime = AS_OF, known: Known | None = None
+    log: Log, rules: Sequence[Policy], held: Sequence[Keeper] = (), as_of: datetime = AS_OF, known: Known | None = None
 ) -> Rows:
     """The verdicts by (dataset, transaction), from just the columns that the policies need, as whoever judges reads them."""
     before = None if known is None else known_table(known)
-    marks = candidate_marks(log.transactions.select(columns_for(rules, log.datasets)), log.datasets, rules, held, as_of, before)
+    marks = candidate_marks(
+        log.transactions.select(columns_for(rules, log.datasets, held)), log.datasets, rules, held, as_of, before
+    )
     return {(row["dataset"], row["transaction"]): row for row in marks.to_pylist()}
 
 
 def disagreement(
-    rows: Rows, drawn: History, rules: Sequence[Policy], held: Sequence[Hold], known: Known | None = None
+    rows: Rows, drawn: History, rules: Sequence[Policy], held: Sequence[Keeper], known: Known | None = None
 ) -> str | None:
     """The first transaction of a history about which kernel and oracle differ, with all that is needed to see why."""
     before = (known or {}).get(drawn.dataset, frozenset())

@@ -1,15 +1,13 @@
-"""The naive oracle, section 5 of DESIGN.md, sentence by sentence: what a policy selects, and each transaction's verdict.
-
-`where` is not here: it has a language of its own.
-"""
+"""The naive oracle, section 5 of DESIGN.md, sentence by sentence: what a policy selects, and each transaction's verdict."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from fractions import Fraction
 
-from retention_assets.policy import Datasets, Hold, OlderThan, Policy, Selection, Window, matches
+from retention_assets.policy import Beyond, Datasets, Hold, Keeper, OlderThan, Policy, RetainRule, Selection, Window, matches
 from retention_assets_tests.histories import History
+from retention_assets_tests.oracle.counting import instant_in, kept_on_branch, kept_on_line, meets, start_of
 from retention_assets_tests.oracle.views import Facts, Transaction, view_closed_at
 
 Witness = tuple[str, str]
@@ -50,12 +48,12 @@ def _is_reserved(realm: str) -> bool:
 
 def _bound(older_than: OlderThan, as_of: datetime) -> datetime:
     bound = older_than.age.before(as_of)
-    if older_than.align == "day":
-        bound = bound.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-    return bound
+    return bound if older_than.align is None else start_of(bound, older_than.align)
 
 
 def _clock(older_than: OlderThan, facts: Facts, one: Transaction, branches: Collection[str]) -> datetime | None:
+    if not isinstance(older_than.of, str):
+        return instant_in(one, older_than.of.attribute)
     if older_than.of == "closed":
         return one.closed_at
     if older_than.of == "opened":
@@ -87,9 +85,7 @@ def _agrees(lines: Selection | Window, facts: Facts, one: Transaction, branches:
             assert index is not None
             if lines.beyond.views is not None and index < lines.beyond.views:
                 return False
-            # "ABORTED and DELETE are always beyond": an ABORTED one is not in `viewing` at all.
-            counted = one.type != "DELETE"
-            if lines.beyond.transactions is not None and counted and facts.newer(branch, one) < lines.beyond.transactions:
+            if one in kept_on_branch(facts, branch, lines.beyond):
                 return False
     return True
 
@@ -165,9 +161,9 @@ def _protection(policy: Policy, facts: Facts, one: Transaction, as_of: datetime)
 
 def _selects(policy: Policy, facts: Facts, one: Transaction, as_of: datetime) -> bool:
     select, scope = policy.select, policy.branches
-    if select.where is not None:
-        raise NotImplementedError(f"{policy.name}: `where` has no oracle")
     if not _chosen(policy.datasets, facts.history):
+        return False
+    if select.where is not None and not meets(select.where, one):
         return False
     if select.status is not None and one.status not in select.status:
         return False
@@ -260,8 +256,8 @@ def _line_of(facts: Facts, one: Transaction) -> list[Transaction]:
     return sorted(line, key=lambda other: (other.closed_at, other.name.encode()))
 
 
-def _is_beyond(facts: Facts, one: Transaction, newest: int, *, deletes_count: bool) -> bool:
-    """Whether it is not among so many of its line. An open record never is beyond; what was never committed always is."""
+def _is_beyond(facts: Facts, one: Transaction, keeps: Beyond | int) -> bool:
+    """Whether nothing keeps it on its line. An open record never is beyond; what was never committed always is."""
     if one.status == "OPEN":
         return False
     if one.status == "ABORTED":
@@ -269,19 +265,17 @@ def _is_beyond(facts: Facts, one: Transaction, newest: int, *, deletes_count: bo
     line = _line_of(facts, one)
     if one not in line:
         return False
-    if not deletes_count:
-        line = [other for other in line if other.type != "DELETE"]
-    return one not in line or line.index(one) < len(line) - newest
+    # A table counts every commit, whatever it did.
+    return one not in kept_on_line(line, keeps) if isinstance(keeps, Beyond) else line.index(one) < len(line) - keeps
 
 
 def _selects_on_line(select: Selection, facts: Facts, one: Transaction, as_of: datetime) -> bool:
     """A RECORD, an OBJECT, or what lies in a log without live branches: judged by `select` alone, counted along its line."""
-    newest = select.beyond.transactions if select.beyond is not None else None
-    if newest is not None and not _is_beyond(facts, one, newest, deletes_count=False):
+    if select.beyond is not None and not _is_beyond(facts, one, select.beyond):
         return False
     if select.from_table:
         own = _own_windows(facts)
-        if own is None or not _is_beyond(facts, one, own[None][1], deletes_count=True):
+        if own is None or not _is_beyond(facts, one, own[None][1]):
             return False
     if one.status == "OPEN":
         # An unfinished one can go only by its opened_at, and only where a line says so.
@@ -308,15 +302,33 @@ def _selects_on_line(select: Selection, facts: Facts, one: Transaction, as_of: d
 # --- section 5: verdicts ----------------------------------------------------------------------------------------------
 
 
-def _holds_on(holds: Sequence[Hold], history: History, one: Transaction, as_of: datetime) -> list[str]:
-    reserved = ["reserved realm"] if _is_reserved(history.attributes.get("realm", "")) else []
+def _kept_by(keepers: Sequence[Keeper], facts: Facts, one: Transaction, as_of: datetime) -> list[Witness]:
+    """Holds and retain rules: nothing of theirs is marked, by any policy or purge."""
+    reserved = [("HOLD", "reserved realm")] if _is_reserved(facts.history.attributes.get("realm", "")) else []
     return reserved + [
-        hold.name or ""
-        for hold in holds
-        if (hold.until is None or as_of < hold.until)
-        and _chosen(hold.datasets, history)
-        and (hold.transactions is None or matches(one.name, hold.transactions))
+        ("HOLD" if isinstance(keeper, Hold) else "RETAIN_RULE", keeper.name or "")
+        for keeper in keepers
+        if _chosen(keeper.datasets, facts.history)
+        and (_held(keeper, one, as_of) if isinstance(keeper, Hold) else _retained(keeper, facts, one, as_of))
     ]
+
+
+def _held(hold: Hold, one: Transaction, as_of: datetime) -> bool:
+    is_live = hold.until is None or as_of < hold.until
+    return is_live and (hold.transactions is None or matches(one.name, hold.transactions))
+
+
+def _retained(rule: RetainRule, facts: Facts, one: Transaction, as_of: datetime) -> bool:
+    if rule.where is not None and not meets(rule.where, one):
+        return False
+    # What has no time of closing is young.
+    if rule.younger_than is not None and one.closed_at is not None and one.closed_at < rule.younger_than.before(as_of):
+        return False
+    if rule.newest is None:
+        return True
+    if one.independent or not facts.has_live_branches:
+        return one in kept_on_line(_line_of(facts, one), rule.newest)
+    return any(one in kept_on_branch(facts, branch, rule.newest) for branch in facts.history.branches)
 
 
 def _forbids(history: History) -> bool:
@@ -338,7 +350,7 @@ def _is_referenced(one: Transaction) -> bool:
     return one.type == "OBJECT" and one.attributes.get("class") == "referenced"
 
 
-def _over_limit(policy: Policy, facts: Facts, holds: Sequence[Hold], as_of: datetime, known: Collection[str]) -> bool:
+def _over_limit(policy: Policy, facts: Facts, keepers: Sequence[Keeper], as_of: datetime, known: Collection[str]) -> bool:
     if policy.limits is None:
         return False
     count = size = 0
@@ -346,12 +358,12 @@ def _over_limit(policy: Policy, facts: Facts, holds: Sequence[Hold], as_of: date
         if one.name in known or not _selects(policy, facts, one, as_of):
             continue
         latest, tags = _protection(policy, facts, one, as_of)
-        if _holds_on(holds, facts.history, one, as_of) or tags or _is_closed(facts.history) or _is_referenced(one):
+        if _kept_by(keepers, facts, one, as_of) or tags or _is_closed(facts.history) or _is_referenced(one):
             continue
         if latest and policy.latest_view != "allow":
             continue
         count += 1
-        size += one.bytes
+        size += one.bytes or 0
     limits = policy.limits
     return (
         (limits.transactions is not None and count > limits.transactions)
@@ -362,16 +374,16 @@ def _over_limit(policy: Policy, facts: Facts, holds: Sequence[Hold], as_of: date
 
 
 def verdicts(
-    history: History, policies: Sequence[Policy], holds: Sequence[Hold], as_of: datetime, known: Collection[str] = ()
+    history: History, policies: Sequence[Policy], keepers: Sequence[Keeper], as_of: datetime, known: Collection[str] = ()
 ) -> dict[str, Verdict]:
     """The verdict of every transaction; the policies are in their order of credit. `known`: marked or swept before."""
     facts = Facts(history, as_of)
-    over = [policy.name for policy in policies if _over_limit(policy, facts, holds, as_of, known)]
-    return {name: _verdict(facts, one, policies, over, holds, as_of) for name, one in facts.log.items()}
+    over = [policy.name for policy in policies if _over_limit(policy, facts, keepers, as_of, known)]
+    return {name: _verdict(facts, one, policies, over, keepers, as_of) for name, one in facts.log.items()}
 
 
 def _verdict(
-    facts: Facts, one: Transaction, policies: Sequence[Policy], over: Sequence[str], holds: Sequence[Hold], as_of: datetime
+    facts: Facts, one: Transaction, policies: Sequence[Policy], over: Sequence[str], keepers: Sequence[Keeper], as_of: datetime
 ) -> Verdict:
     if one.status == "OPEN" and not one.independent:
         return Verdict("open")
@@ -380,7 +392,7 @@ def _verdict(
         return Verdict("keep")
 
     protection = {policy.name: _protection(policy, facts, one, as_of) for policy in selecting}
-    held_by = _holds_on(holds, facts.history, one, as_of)
+    kept_by = _kept_by(keepers, facts, one, as_of)
     allowed = [policy for policy in selecting if not protection[policy.name][0] or policy.latest_view == "allow"]
     within = [policy for policy in allowed if policy.name not in over]
     # A policy that purges a realm is the system's own, and comes before all others.
@@ -389,7 +401,7 @@ def _verdict(
     credit = next(iter([*purging, *free, *within, *selecting]))
     also = tuple(policy.name for policy in selecting if policy is not credit)
 
-    spared_by: set[Witness] = {("HOLD", name) for name in held_by}
+    spared_by: set[Witness] = set(kept_by)
     if _forbids(facts.history):
         spared_by.add(("GC_DISABLED", "gc.enabled=false"))
     if not _commits(facts.history):

@@ -33,7 +33,7 @@ class Transaction:
     opened_at: datetime | None
     closed_at: datetime | None
     archived_at: datetime | None
-    bytes: int
+    bytes: int | None
     files: frozenset[str] | None
     attributes: Mapping[str, str]
 
@@ -103,6 +103,11 @@ class Facts:
                 return index
         return None
 
+    def state_at(self, branch: str, one: Transaction) -> list[Transaction]:
+        """What a reader of the branch would have needed then: its view from the start up to it."""
+        view = next(view for view in self.views[branch] if one in view)
+        return view[: view.index(one) + 1]
+
     def latest_views_of(self, one: Transaction) -> list[str]:
         return [branch for branch in self.history.branches if self.view_of(branch, one) == 0]
 
@@ -169,7 +174,7 @@ def _in_order(history: History) -> dict[str, Transaction]:
             # "closed_at is null while OPEN": what the row of an OPEN one says all the same is not believed.
             closed_at=None if row["status"] == "OPEN" else _instant(row["closed_at"]),
             archived_at=_instant(row["archived_at"]),
-            bytes=row["bytes"] or 0,
+            bytes=row["bytes"],
             # A count of files names none of them, not even a count of 0.
             files=frozenset(row["files"]) if isinstance(row["files"], list) else None,
             attributes=row["attributes"],
