@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 import yaml
 
-from retention_assets.policy import Policy, parse_instant
+from retention_assets.policy import Duration, Policy, parse_instant, purge_of
 from retention_assets_tests.histories import History, from_lines, history
 from retention_assets_tests.oracle.agreement import agreed
 from retention_assets_tests.oracle.drawings import DELETED, DEMONSTRATION, FILES, FIVE, FORK, RECORDS, answer_of, policy
+from retention_assets_tests.policies import keepers_of
 
 CASES = Path(__file__).parents[1] / "cases"
 
@@ -317,7 +318,156 @@ DRAWINGS = [
 ]  # fmt: skip
 
 
+# Counts of transactions. The days of DAYS are the 27th, 28th (twice), 29th, 30th and 31st of March.
+DAYS = "main: S1:SNAPSHOT@4d - A2:APPEND@3d - A3:APPEND@66h - S4:SNAPSHOT@2d - A5:APPEND@1d - S6:SNAPSHOT@6h"
+WEEKS = (
+    "main: S1:SNAPSHOT@2025-12-28T12:00:00Z - S2:SNAPSHOT@2025-12-29T12:00:00Z - S3:SNAPSHOT@2026-01-02T12:00:00Z"
+    " - S4:SNAPSHOT@2026-01-05T12:00:00Z"
+)
+MIDNIGHT = "main: S1:SNAPSHOT@2026-03-30T21:30:00Z - S2:SNAPSHOT@2026-03-30T22:30:00Z - S3:SNAPSHOT@2h"
+# Half past two, twice, in the night in which the clocks of Berlin go back.
+BACK = (
+    "main: S1:SNAPSHOT@2025-10-25T23:30:00Z - S2:SNAPSHOT@2025-10-26T00:30:00Z - S3:SNAPSHOT@2025-10-26T01:30:00Z"
+    " - S4:SNAPSHOT@1d"
+)
+SOME = (
+    "main: S1:SNAPSHOT@9d{kind=full} - A2:APPEND@8d - A3:APPEND@7d{kind=full} - D4:DELETE@6d{kind=full} - S5:SNAPSHOT@5d"
+    " - S6:SNAPSHOT@1d{kind=full}"
+)
+GROUPS = (
+    "main: S1:SNAPSHOT@9d{tag=a} - S2:SNAPSHOT@8d - S3:SNAPSHOT@7d{tag=a,kind=k} - S4:SNAPSHOT@6d - S5:SNAPSHOT@5d{tag=b}"
+    " - S6:SNAPSHOT@4d{tag=a}"
+)
+SPACE = "main: S1:SNAPSHOT@9d=10 - S2:APPEND@8d=1 - S3:SNAPSHOT@7d=50 - D4:DELETE@6d=99 - S5:SNAPSHOT@5d - S6:SNAPSHOT@4d=50"
+QUARTERS = (
+    "main: T1:SNAPSHOT@2024-12-31T23:59:59Z - T2:SNAPSHOT@2025-09-30T23:59:59Z - T3:SNAPSHOT@2025-10-31T23:59:59Z"
+    " - T4:SNAPSHOT@2025-11-23T23:59:59Z - T5:SNAPSHOT@2025-11-24T00:00:00Z - T6:SNAPSHOT@1d"
+)
+EXPIRING = " | ".join(
+    f"-: R{number}:RECORD{status}@1d" + (f"{{expires_at={text}}}" if text else "")
+    for number, (status, text) in enumerate([
+        ("", "2026-03-31T11:59:59.999999Z"), ("", "2026-03-31T12:00:00Z"), ("", "2026-03-31T13:30:00+02:00"), ("", "2026-03-01"),
+        ("", "2026-03-01T00:00:00"), ("", "soon"), ("", ""), ("!", "2026-03-01T00:00:00Z"), ("?", "2026-03-01T00:00:00Z"),
+    ], 1)
+)  # fmt: skip
+ANY = {"reach": "any"}
+FULL = "attributes['kind'] = 'full'"
+
+# (name, drawing, select.beyond, branches, answer)
+COUNTS: list[tuple[str, str, dict[str, Any], dict[str, Any], str]] = [
+    ("of the newest day the last stays", DAYS, {"daily": 1}, {}, "mark S1 A2 A3 S4 A5, keep S6"),
+    ("of a day before as a tag would keep it: with its view up to it", DAYS, {"daily": 2}, {}, "mark S1 A2 A3, keep S4 A5 S6"),
+    ("days that have nothing are none", "main: S1:SNAPSHOT@9d - S2:SNAPSHOT@5d - S3:SNAPSHOT@1d", {"daily": 2}, {},
+     "mark S1, keep S2 S3"),
+    ("a count of transactions keeps no state: A3 alone cannot be read", DAYS, {"transactions": 4}, {},
+     "mark S1 A2, keep A3 S4 A5 S6"),
+    ("several keys keep together: A3 and what it needs for its day, A5 as one of two", DAYS, {"monthly": 1, "transactions": 2}, {},
+     "mark S1 A2 A3 S4, keep A5 S6"),
+    ("views beside a period", DAYS, {"views": 2, "daily": 1}, {}, "mark S1 A2 A3, keep S4 A5 S6"),
+    ("the 29th of December is in the first ISO week of the year after", WEEKS, {"weekly": 2}, {}, "mark S1 S2, keep S3 S4"),
+    ("and in the year before", WEEKS, {"yearly": 2}, {}, "mark S1 S3, keep S2 S4"),
+    ("and in December", WEEKS, {"monthly": 2}, {}, "mark S1 S3, keep S2 S4"),
+    ("days are those of UTC", MIDNIGHT, {"daily": 2}, {}, "mark S1, keep S2 S3"),
+    ("or of a zone", MIDNIGHT, {"daily": 2, "zone": "Europe/Berlin"}, {}, "mark S2, keep S1 S3"),
+    ("an hour that the clock shows twice is one", BACK, {"hourly": 3, "zone": "Europe/Berlin"}, {}, "mark S2, keep S1 S3 S4"),
+    ("in UTC there is none", BACK, {"hourly": 3}, {}, "mark S1, keep S2 S3 S4"),
+    ("the newest of a day is the last by order, the newest days are said by the calendar",
+     "main: S1:SNAPSHOT@20h - S2:SNAPSHOT@30h - S3:SNAPSHOT@5d - S4:SNAPSHOT@2h", {"daily": 2}, {}, "mark S1 S3, keep S2 S4"),
+    ("a DELETE stays only where a kept state needs it, and makes no day",
+     "main: S1:SNAPSHOT@5d - D2:DELETE@4d - A3:APPEND@3d - D4:DELETE@2d - S5:SNAPSHOT@1d", {"daily": 2}, {},
+     "mark D4, keep S1 D2 A3 S5"),
+    ("ABORTED is beyond every period and size", "main: S1:SNAPSHOT@4d - A2:APPEND!@4d - S3:SNAPSHOT@1d",
+     {"daily": 9, "bytes": "1GiB"}, {}, "mark A2, keep S1 S3"),
+    ("periods among what meets a condition; a state needs what does not as well", SOME, {"daily": 2, "where": FULL}, {},
+     "mark D4 S5, keep S1 A2 A3 S6"),
+    ("transactions among what meets a condition", SOME, {"transactions": 2, "where": FULL}, {}, "mark S1 A2 D4 S5, keep A3 S6"),
+    ("separately for each value of an attribute, and absent is one", GROUPS, {"transactions": 1, "per": ["tag"]}, {},
+     "mark S1 S2 S3, keep S4 S5 S6"),
+    ("for each combination of two", GROUPS, {"daily": 1, "per": ["tag", "kind"]}, {}, "mark S1 S2, keep S3 S4 S5 S6"),
+    ("exactly as many bytes fit; unknown ones count 0, and a DELETE is not weighed", SPACE, {"bytes": "100B"}, {},
+     "mark S1 S2 D4, keep S3 S5 S6"),
+    ("the first that does not fit is the end, though S2 would", SPACE, {"bytes": "60B"}, {}, "mark S1 S2 S3 D4, keep S5 S6"),
+    ("nothing fits", SPACE, {"bytes": "1B"}, {}, "mark S1 S2 S3 D4 S5, spare S6"),
+    ("each branch counts its own, and the most protective decides", FORK, {"daily": 2}, {}, "keep T1 T2 T3 T4"),
+    ("a branch out of scope keeps nothing", FORK, {"daily": 2}, {"exclude": ["dev"]}, "mark T1, keep T2 T3 T4"),
+    ("a window of a branch is in the place of all counts",
+     DAYS, {"daily": 4}, {"windows": [{"match": "main", "beyond": {"transactions": 1}}]}, "mark S1 A2 A3 S4 A5, keep S6"),
+    ("the other branches keep the counts of select", f"{DAYS} | dev: A3 - S7:SNAPSHOT@2h",
+     {"daily": 2}, {"windows": [{"match": "main", "beyond": {"transactions": 1}}]}, "mark S4 A5, keep S1 A2 A3 S6 S7"),
+    ("records lie in days by closing, ties by name; an OPEN one in none, and it is never beyond",
+     "-: R2:RECORD@9d | -: R10:RECORD@9d | -: R3:RECORD@8d | -: R4:RECORD?@9d | -: R5:RECORD!@8d", {"daily": 2}, {},
+     "mark R10 R5, keep R2 R3 R4"),
+    ("a budget of objects is for those that nothing refers to",
+     "-: O1:OBJECT@9d=5{class=unreferenced} | -: O2:OBJECT@8d=5{class=unreferenced} | -: O3:OBJECT@7d=9{class=referenced}",
+     {"bytes": "9B"}, {}, "mark O1, keep O2 O3"),
+    ("a log without branches keeps just what is counted", DAYS.replace("main", "-"), {"daily": 4}, ANY,
+     "mark S1 A2, keep A3 S4 A5 S6"),
+    ("and is looked at only where reach says so", DAYS.replace("main", "-"), {"daily": 1}, {}, "keep S1 A2 A3 S4 A5 S6"),
+    ("beside a branch what is unreachable is beyond every count", "-: S1:SNAPSHOT@1h | main: S2:SNAPSHOT@9d", {"daily": 9}, ANY,
+     "mark S1, keep S2"),
+]  # fmt: skip
+AGES: list[tuple[str, str, dict[str, Any], str]] = [
+    ("its own end lies strictly before now; a day, no zone, no time and none never do, nor do those of an OPEN record",
+     EXPIRING, {"age": "0s", "of": {"attribute": "expires_at"}}, "mark R1 R3 R8, keep R2 R4 R5 R6 R7 R9"),
+    ("an age is counted from an attribute", "main: T1:SNAPSHOT@1d{last_pull=2026-03-01T11:59:59Z} - "
+     "T2:SNAPSHOT@9d{last_pull=2026-03-01T12:00:00Z} - T3:SNAPSHOT@1d", {"age": "30d", "of": {"attribute": "last_pull"}},
+     "mark T1, keep T2 T3"),
+    *(
+        (f"four months back, to the start of the {align}", QUARTERS, {"age": "4mo", "align": align}, answer)
+        for align, answer in (
+            ("week", "mark T1 T2 T3 T4, keep T5 T6"), ("month", "mark T1 T2 T3, keep T4 T5 T6"),
+            ("quarter", "mark T1 T2, keep T3 T4 T5 T6"), ("year", "mark T1, keep T2 T3 T4 T5 T6"),
+        )
+    ),
+]  # fmt: skip
+DRAWINGS += [
+    (name, drawing, policy({"beyond": beyond}, branches=branches), answer) for name, drawing, beyond, branches, answer in COUNTS
+]
+DRAWINGS += [(name, drawing, policy({"older_than": line}), answer) for name, drawing, line, answer in AGES]
+
+# (name, drawing, retain rule, answer), under a policy that would take everything.
+LOST = "main: S1:SNAPSHOT@9d=5{kind=full} - A2:APPEND@8d - A3:APPEND!@7d - S4:SNAPSHOT@6d{kind=full} - S5:SNAPSHOT@5d"
+RULE: dict[str, Any] = {"name": "r", "reason": "law", "datasets": "*"}
+RETAINED: list[tuple[str, str, dict[str, Any], str]] = [
+    ("by condition", LOST, {"where": FULL}, "spare S1 S4, mark A2 A3 S5"),
+    ("what was ABORTED, too", LOST, {"where": "status = 'ABORTED'"}, "spare A3, mark S1 A2 S4 S5"),
+    ("a condition without an answer does not keep", LOST, {"where": "bytes >= 0"}, "spare S1, mark A2 A3 S4 S5"),
+    ("by age, not strictly before the bound", LOST, {"younger_than": "6d"}, "spare S4 S5, mark S1 A2 A3"),
+    ("what never closed is young", "-: R1:RECORD?@9d | -: R2:RECORD!@9d.. | -: R3:RECORD@9d", {"younger_than": "1d"},
+     "spare R1 R2, mark R3"),
+    ("the newest, and what it needs", DAYS, {"newest": {"transactions": 2}}, "spare S4 A5 S6, mark S1 A2 A3"),
+    ("of each of two days", DAYS.replace(" - S4", " - D9:DELETE@65h - S4"), {"newest": {"daily": 4}},
+     "spare S1 A2 A3 S4 A5 S6, mark D9"),
+    ("on every branch, whatever a policy looks at", f"{FORK} | old: T2", {"newest": {"transactions": 1}},
+     "spare T2 T3 T4, mark T1"),
+    ("every line must hold", DAYS, {"newest": {"transactions": 2}, "younger_than": "1d"}, "spare A5 S6, mark S1 A2 A3 S4"),
+    ("all three", LOST, {"newest": {"transactions": 3, "where": FULL}, "younger_than": "8d", "where": FULL},
+     "spare S4, mark S1 A2 A3 S5"),
+    ("of records along their line", "-: R1:RECORD@9d | -: R2:RECORD@7d | -: R3:RECORD@8d | -: R4:RECORD!@1d",
+     {"newest": {"transactions": 2}}, "spare R2 R3, mark R1 R4"),
+    ("of a log without branches just what is counted", DAYS.replace("main", "-"), {"newest": {"daily": 2}},
+     "spare A5 S6, mark S1 A2 A3 S4"),
+    ("what no branch reaches is not among the newest", "-: S1:SNAPSHOT@1h | main: S2:SNAPSHOT@9d", {"newest": {"daily": 9}},
+     "spare S2, mark S1"),
+    ("of other datasets", LOST, {"where": FULL, "datasets": "ice/*"}, "mark S1 A2 A3 S4 S5"),
+]  # fmt: skip
+
+
 @pytest.mark.parametrize(("drawing", "rule", "answer"), [pytest.param(*row[1:], id=row[0]) for row in DRAWINGS])
 def test_a_drawing_gets_the_answer_beside_it(drawing: str, rule: Policy, answer: str) -> None:
     drawn = history(drawing)
     assert {name: one.verdict for name, one in agreed(drawn, [rule]).items()} == answer_of(answer), drawn
+
+
+@pytest.mark.parametrize(("drawing", "rule", "answer"), [pytest.param(*row[1:], id=row[0]) for row in RETAINED])
+def test_a_retain_rule_keeps_what_it_says_from_every_policy(drawing: str, rule: dict[str, Any], answer: str) -> None:
+    everything = policy({"older_than": {"age": "1s", "of": "opened"}}, latest_view="allow", branches=ANY)
+    found = agreed(history(drawing), [everything], keepers_of([{**RULE, **rule}]))
+    assert {name: one.verdict for name, one in found.items()} == answer_of(answer), drawing
+    assert {one.spared_by for one in found.values() if one.verdict == "spare"} <= {frozenset({("RETAIN_RULE", "r")})}
+
+
+def test_a_retain_rule_stands_above_the_purge_of_a_realm() -> None:
+    drawn = history(LOST, attributes={"realm": "acme"})
+    found = agreed(drawn, [purge_of("acme", Duration(days=7))], keepers_of([{**RULE, "where": FULL}]))
+    assert {name: one.verdict for name, one in found.items()} == answer_of("spare S1 S4, mark A2 A3 S5")

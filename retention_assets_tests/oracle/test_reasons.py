@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from retention_assets.policy import Hold
-from retention_assets_tests.histories import AS_OF, history
-from retention_assets_tests.oracle.agreement import agreed
+from retention_assets.policy import Hold, RetainRule
+from retention_assets_tests.histories import AS_OF, history, log_of
+from retention_assets_tests.oracle.agreement import agreed, judged
 from retention_assets_tests.oracle.drawings import DELETED, DEMONSTRATION, THREE, answer_of, hold, policy
 from retention_assets_tests.oracle.verdicts import Verdict, verdicts
 from retention_assets_tests.oracle.views import ViewRow, branch_views
@@ -70,6 +70,27 @@ def test_a_hold_spares_what_it_names_while_it_lasts(given_hold: Hold, held: bool
 def test_a_policy_is_about_the_datasets_that_it_names(datasets: dict[str, Any], chosen: bool) -> None:
     drawn = history("main: T1:SNAPSHOT@9d - T2:SNAPSHOT@8d", attributes={"tier": "bronze", "realm": "acme"})
     assert agreed(drawn, [policy(datasets=datasets)])["T1"].verdict == ("mark" if chosen else "keep")
+
+
+@pytest.mark.parametrize(
+    ("select", "code"),
+    [
+        ({"beyond": {"transactions": 9}}, "WITHIN_TRANSACTIONS"),
+        ({"beyond": {"bytes": "1GiB"}}, "WITHIN_BYTES"),
+        ({"beyond": {"daily": 9}}, "WITHIN_PERIODS"),
+        ({"older_than": {"age": "0s", "of": {"attribute": "expires_at"}}}, "TIME_MISSING"),
+        ({"where": "attributes['kind'] = 'full'"}, "CONDITION"),
+    ],
+)
+def test_what_a_line_keeps_has_the_reason_of_that_line(select: dict[str, Any], code: str) -> None:
+    log = log_of([history("main: T1:SNAPSHOT@9d - T2:SNAPSHOT@8d")])
+    assert judged(log, [policy(select)])["lake/d", "T1"]["reasons"][0]["code"] == code  # type: ignore[index]
+
+
+def test_a_limit_does_not_count_what_a_retain_rule_keeps() -> None:
+    rule = RetainRule.model_validate({"name": "r", "reason": "law", "datasets": "*", "younger_than": "8d"})
+    found = agreed(history(THREE), [policy(limits={"transactions": 1})], [rule])
+    assert (found["T1"], found["T2"]) == (Verdict("mark", "p"), _spare(("RETAIN_RULE", "r")))
 
 
 def test_the_first_policy_that_may_gets_the_credit_and_the_others_are_listed_in_order() -> None:
