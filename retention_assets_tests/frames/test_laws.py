@@ -16,14 +16,16 @@ from hypothesis import strategies as st
 
 from retention_assets.frames import Log, branch_views, candidate_marks, view_ends
 from retention_assets.frames.verdicts.reasons import SPARING
-from retention_assets.policy import BRANCHED, Hold, Keeper, Policy, matches
+from retention_assets.policy import BRANCHED, Duration, Hold, Keeper, Policy, matches, purge_of
 from retention_assets_tests.histories import AS_OF, History, histories, history, log_of, random_histories
 from retention_assets_tests.oracle.agreement import Rows, disagreement, judged
+from retention_assets_tests.oracle.views import Facts
 from retention_assets_tests.oracle.views import branch_views as oracle_views
 from retention_assets_tests.policies import (
     holds,
     keepers_of,
     policies,
+    random_counts,
     random_holds,
     random_known,
     random_policies,
@@ -189,6 +191,74 @@ def test_one_more_tag_or_hold_never_adds_a_mark(seed: int) -> None:
     assert marked(judged(log_of(drawn), rules, more_held)) <= before
     tagged = [_tagged(one, rng) for one in drawn]
     assert marked(judged(log_of(tagged), rules, held)) <= before
+
+
+@pytest.mark.parametrize("seed", range(rounds(4)))
+def test_a_larger_count_one_more_period_and_one_more_retain_rule_never_add_a_mark(seed: int) -> None:
+    """Law 4, for what is counted: by policies on branches and lines, and by retain rules."""
+    rng = random.Random(200 + seed)
+    log = log_of(random_histories(rng, 200))
+    shapes = [{**policy, "select": {"beyond": random_counts(rng)}} for policy in without_limits(rng, 3)]
+    retained = random_retain_rules(rng, 2)
+    rules, held = built(shapes, retained)
+    before = marked(judged(log, rules, held))
+    assert before
+    wider = [{**policy, "select": {"beyond": _wider(rng, policy["select"]["beyond"])}} for policy in shapes]
+    assert marked(judged(log, built(wider, [])[0], held)) <= before
+    kept = [{**rule, **({"newest": _wider(rng, rule["newest"])} if "newest" in rule else {})} for rule in retained]
+    assert marked(judged(log, *built(shapes, kept))) <= before
+    assert marked(judged(log, *built(shapes, [*retained, {**random_retain_rules(rng, 1)[0], "name": "more"}]))) <= before
+
+
+def _wider(rng: random.Random, counts: dict) -> dict:  # type: ignore[type-arg]
+    """One count larger, or one more period."""
+    key = rng.choice(sorted({*PERIODS, "transactions"} | counts.keys() & {"bytes"}))
+    return {**counts, key: "1024PiB" if key == "bytes" else counts.get(key, 0) + rng.choice((1, 2, 9))}
+
+
+@pytest.mark.parametrize("seed", range(rounds(2)))
+def test_what_a_period_keeps_stays_readable(seed: int) -> None:
+    """Of what is kept for its period nothing goes that its view has before it; nor of what a retain rule keeps by a count."""
+    rng = random.Random(300 + seed)
+    drawn = random_histories(rng, 150, kinds=("branched",))
+    counts = random_counts(rng, sorted(PERIODS))
+    everything = {"name": "p", "datasets": {"include": ["*"]}, "latest_view": "allow"}
+    by_policy = judged(log_of(drawn), built([{**everything, "select": {"beyond": counts}}], [])[0])
+    by_rule = judged(log_of(drawn), *built([{**everything, "select": "all"}], [{**RULE, "newest": counts}]))
+    for rows, code in ((by_policy, "WITHIN_PERIODS"), (by_rule, "RETAIN_RULE")):
+        kept = [key for key, row in rows.items() if code in {reason["code"] for reason in row["reasons"]}]  # type: ignore[attr-defined]
+        assert kept
+        for dataset, name in kept:
+            facts = next(Facts(one, AS_OF) for one in drawn if one.dataset == dataset)
+            for branch in facts.branches_of(facts.log[name]):
+                state = {(dataset, before.name) for before in facts.state_at(branch, facts.log[name])}
+                assert not state & marked(rows), (name, branch, facts.history, counts)
+
+
+RULE = {"name": "r", "reason": "law", "datasets": "*"}
+
+
+def test_retain_beats_all() -> None:
+    """Whatever is chosen by condition or age: no policy takes it, and no purge."""
+    rng = random.Random(9)
+    log = log_of(random_histories(rng, 300))
+    everything = {
+        "name": "p",
+        "datasets": {"include": ["*"]},
+        "select": "all",
+        "latest_view": "allow",
+        "branches": {"reach": "any"},
+    }
+    rules = [purge_of("acme", Duration(days=7)), *built([everything], [])[0]]
+    rows = log.transactions.select(["dataset", "transaction", "type", "closed_at"]).to_pylist()
+    kept = {
+        (row["dataset"], row["transaction"])
+        for row in rows
+        if row["type"] == "SNAPSHOT" or row["closed_at"] is None or row["closed_at"] >= AS_OF - timedelta(days=3)
+    }
+    retained = keepers_of([{**RULE, "where": "type = 'SNAPSHOT'"}, {**RULE, "name": "q", "younger_than": "3d"}])
+    assert marked(judged(log, rules)) & kept
+    assert marked(judged(log, rules, retained)) == marked(judged(log, rules)) - kept
 
 
 @pytest.mark.parametrize("seed", range(rounds(4)))
