@@ -364,7 +364,7 @@ COUNTS: list[tuple[str, str, dict[str, Any], dict[str, Any], str]] = [
     ("several keys keep together: A3 and what it needs for its day, A5 as one of two", DAYS, {"monthly": 1, "transactions": 2}, {},
      "mark S1 A2 A3 S4, keep A5 S6"),
     ("views beside a period", DAYS, {"views": 2, "daily": 1}, {}, "mark S1 A2 A3, keep S4 A5 S6"),
-    ("the 29th of December is in the first ISO week of the year after", WEEKS, {"weekly": 2}, {}, "mark S1 S2, keep S3 S4"),
+    ("the 29th of December is in the first ISO week of the year after", WEEKS, {"weekly": 4}, {}, "mark S2, keep S1 S3 S4"),
     ("and in the year before", WEEKS, {"yearly": 2}, {}, "mark S1 S3, keep S2 S4"),
     ("and in December", WEEKS, {"monthly": 2}, {}, "mark S1 S3, keep S2 S4"),
     ("days are those of UTC", MIDNIGHT, {"daily": 2}, {}, "mark S1, keep S2 S3"),

@@ -31,6 +31,10 @@ def hold(body: str) -> str:
     return "holds:\n  - name: h\n" + "".join(f"    {line}\n" for line in body.splitlines())
 
 
+def retain(lines: str) -> str:
+    return f"retain:\n  - name: r\n    reason: law\n    datasets: lake/d\n    {lines}\n"
+
+
 def datahub(retention: str, rest: str = "") -> str:
     return f"- entity: dataset\n  aspect: status\n  config: {{retention: {retention}}}\n{rest}"
 
@@ -78,8 +82,8 @@ BROKEN = [
     case("number-as-a-name", "policies:\n  - name: 7\n    datasets: {include: [lake/d]}\n    select: all\n",
          2, "name", "a string", of="#1"),
     # --- words that nobody knows ---
-    case("unknown-clock", select("{older_than: {age: 3d, of: committed}}"), 4, "select.older_than.of", "'closed'"),
-    case("unknown-align", select("{older_than: {age: 3d, align: week}}"), 4, "select.older_than.align", "'day'"),
+    case("unknown-clock", select("{older_than: {age: 3d, of: committed}}"), 4, "select.older_than.of", "one of closed"),
+    case("unknown-align", select("{older_than: {age: 3d, align: hour}}"), 4, "select.older_than.align", "'quarter'"),
     case("unknown-status", select("{status: [DONE]}"), 4, "select.status[0]", "'COMMITTED'"),
     case("unknown-reach", branches("{reach: all}"), 4, "branches.reach", "'unreachable'"),
     case("unknown-sweep-mode", policy("select: all\nsweep: {mode: drop}"), 5, "sweep.mode", "'ttl'"),
@@ -108,6 +112,63 @@ BROKEN = [
             ("number-too-long", "99999999999d", DURATION),
         )
     ),
+    # --- counts, groups and sizes ---
+    *(
+        case(f"count-{name}", select(f"{{beyond: {{{counts}}}}}"), 4, f"select.beyond{key}", words)
+        for name, counts, key, words in (
+            ("of-no-days", "daily: 0", ".daily", "at least 1"), ("of-half-a-year", "yearly: 0.5", ".yearly", WHOLE),
+            ("unknown", "dayly: 7", ".dayly", "Did you mean daily?"),
+            ("of-bytes-without-a-unit", "bytes: 10", ".bytes", "Write for example 10GiB"),
+            ("of-bytes-in-another-unit", "bytes: 10GB", ".bytes", "Units are B, KiB"),
+            ("of-no-bytes", "bytes: 0B", ".bytes", "from 1B to 1024PiB"),
+            ("of-too-many-bytes", "bytes: 1025PiB", ".bytes", "from 1B to 1024PiB"),
+            ("in-an-unknown-zone", "daily: 1, zone: Europe/Berln", ".zone", "Did you mean Europe/Berlin?"),
+            ("in-an-empty-zone", "daily: 1, zone: ''", ".zone", "is not a time zone"),
+            ("in-a-zone-without-a-period", "transactions: 1, zone: UTC", ".zone", "one of hourly, daily"),
+            ("in-groups-without-a-count", "per: [tag]", "", "counts nothing"),
+            ("in-groups-beside-views", "views: 1, daily: 1, per: [tag]", ".per", "beyond.views without per"),
+            ("in-no-groups", "daily: 1, per: []", ".per", "at least one"),
+            ("in-a-group-without-a-name", "daily: 1, per: ['']", ".per[0]", "at least one"),
+            ("of-a-condition-alone", "where: bytes > 1", "", "counts nothing"),
+            ("of-a-condition-beside-views", "views: 1, where: bytes > 1", ".where", "beyond.views without where"),
+            ("of-a-condition-that-is-none", "daily: 1, where: byte > 1", ".where", "Did you mean bytes?"),
+        )
+    ),
+    # --- times of one's own ---
+    *(
+        case(f"time-{name}", select(f"{{older_than: {{{line}}}{beside}}}"), 4, f"select.{key}", words)
+        for name, line, beside, key, words in (
+            ("of-an-unknown-form", "age: 1d, of: {atribute: k}", "", "older_than.of", "{attribute: name}"),
+            ("of-no-attribute", "age: 1d, of: {attribute: ''}", "", "older_than.of", "{attribute: name}"),
+            ("of-an-attribute-that-is-no-text", "age: 1d, of: {attribute: 7}", "", "older_than.of", "{attribute: name}"),
+            ("zero-of-closing", "age: 0s", "", "older_than", NO_AGE),
+            ("zero-of-archiving", "age: 0s, of: archived", "", "older_than", NO_AGE),
+            ("of-an-attribute-beside-a-window", "age: 1d, of: {attribute: k}", ", window: complete", "window", "Leave window out"),
+        )
+    ),
+    case("time-of-an-attribute-in-a-window", branches("{windows: [{match: dev, older_than: {age: 1d, of: {attribute: k}}, window: strict}]}"),
+         4, "branches.windows[0].window", "Leave window out"),
+    # --- retain rules ---
+    case("retain-nothing", "retain:\n  - {name: r, reason: law, datasets: lake/d}\n", 2, None, "where, younger_than or newest", of="r"),
+    case("retain-for-no-reason", "retain:\n  - {name: r, datasets: lake/d, younger_than: 7y}\n", 2, "reason", "is missing", of="r"),
+    case("retain-without-a-name", "retain:\n  - {reason: law, datasets: lake/d, younger_than: 7y}\n", 2, "name", "is missing", of="#1"),
+    case("retain-a-mapping", "retain: {name: r}\n", 1, "retain", "a list", of=None),
+    *(
+        case(f"retain-{name}", retain(line), 5, key, words, of="r")
+        for name, line, key, words in (
+            ("no-age", "younger_than: 0s", "younger_than", NO_AGE),
+            ("an-unknown-line", "yonger_than: 7y", "yonger_than", "Did you mean younger_than?"),
+            ("none-of-the-newest", "newest: {transactions: 0}", "newest.transactions", "at least 1"),
+            ("nothing-newest", "newest: {}", "newest", "transactions: N, or one of hourly"),
+            ("newest-views", "newest: {views: 1}", "newest.views", "is not a known key"),
+            ("newest-bytes", "newest: {bytes: 1GiB}", "newest.bytes", "is not a known key"),
+            ("a-zone-alone", "newest: {transactions: 1, zone: UTC}", "newest.zone", "needs a period beside it"),
+            ("a-condition-that-is-none", "where: 'true'", "where", "reads no column"),
+            ("no-value", "where:", "where", "has no value"),
+        )
+    ),
+    case("two-retain-rules-of-one-name", retain("younger_than: 7y") + "  - {name: r, reason: law, datasets: lake/e, younger_than: 1y}\n",
+         6, "name", "a name of its own", of="r"),
     # --- lines that do not narrow, or that need each other ---
     case("empty-select", select("{}"), 4, "select", "`select: all`"),
     case("select-that-only-widens", select("{terminal_only: false}"), 4, "select", "`select: all`"),
@@ -121,7 +182,7 @@ BROKEN = [
     case("from-table-of-a-branch", branches("{windows: [{match: dev, from_table: true}]}"),
          4, "branches.windows[0].from_table", "is not a known key"),
     case("window-without-an-age", select("{window: complete}"), 4, "select.window", "Add older_than"),
-    case("beyond-that-counts-nothing", select("{beyond: {}}"), 4, "select.beyond", "views: N or transactions: N"),
+    case("beyond-that-counts-nothing", select("{beyond: {}}"), 4, "select.beyond", "views: N, transactions: N, bytes: 10GiB, or one of hourly"),
     case("no-types", select("{types: []}"), 4, "select.types", "at least one entry"),
     case("empty-record-type", select("{archived_before_purge: ['']}"), 4, "select.archived_before_purge[0]", "at least one"),
     case("window-of-a-branch-without-an-age", branches("{windows: [{match: dev, beyond: {views: 1}, window: complete}]}"),

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from retention_assets.errors import BadInput
 from retention_assets.policy import load_policies, parse_duration, policy_schema
 from retention_assets.settings.yaml import parse_document
-from retention_assets_tests.policies import holds, policies
+from retention_assets_tests.policies import holds, policies, retain_rules
 from retention_assets_tests.policy.broken_files import BROKEN
 
 SCHEMA = json.loads(policy_schema())
@@ -32,17 +32,22 @@ BEYOND_A_SCHEMA = {
     "select-that-only-widens", "from-table-beside-an-age", "from-table-beside-a-count", "from-table-beside-a-window",
     "from-table-beside-windows", "window-without-an-age", "window-of-a-branch-without-an-age", "window-without-a-line",
     "in-and-not-in-one-branch", "unreachable-on-a-branch", "no-grace-without-a-word", "a-word-without-no-grace",
-    "a-word-beside-a-grace",
+    "a-word-beside-a-grace", "time-of-an-attribute-beside-a-window", "time-of-an-attribute-in-a-window", "time-zero-of-closing",
+    "time-zero-of-archiving", "retain-nothing", "retain-a-zone-alone",
+    *(f"count-{what}" for what in (
+        "in-a-zone-without-a-period", "in-groups-without-a-count", "in-groups-beside-views", "of-a-condition-alone",
+        "of-a-condition-beside-views", "of-a-condition-that-is-none", "in-an-unknown-zone", "of-no-bytes", "of-too-many-bytes",
+    )),
     # several places
-    "two-policies-of-one-name", "two-holds-of-one-name", "key-twice", "key-of-a-policy-twice",
+    "two-policies-of-one-name", "two-holds-of-one-name", "two-retain-rules-of-one-name", "key-twice", "key-of-a-policy-twice",
     # values whose text is right and whose meaning is not
-    "age-of-zero", "duration-too-long", "duration-number-too-long",
+    "age-of-zero", "retain-no-age", "duration-too-long", "duration-number-too-long",
     "until-that-is-no-time", "until-without-a-zone", "until-a-day-that-is-not",
     "until-before-the-year-one", "fraction-that-is-no-number",
     "name-with-a-space-at-its-end", "name-of-two-lines", "name-of-the-system", "name-of-datahub", "glob-that-cannot-be-printed",
     "glob-with-an-open-set", "glob-with-an-empty-range", "hold-on-nothing", "hold-without-a-store",
     # conditions
-    "empty-condition", "condition-that-reads-nothing", "condition-about-an-unknown-column",
+    "empty-condition", "retain-a-condition-that-is-none", "condition-that-reads-nothing", "condition-about-an-unknown-column",
 }  # fmt: skip
 
 
@@ -66,9 +71,11 @@ def test_the_list_of_what_no_schema_can_say_names_broken_files() -> None:
     assert {case.id for case in BROKEN} >= BEYOND_A_SCHEMA
 
 
-@given(policies(), holds())
-def test_the_schema_accepts_every_policy_of_the_model(drawn: list[dict[str, Any]], held: list[dict[str, Any]]) -> None:
-    VALIDATOR.validate(json.loads(json.dumps({"policies": drawn, "holds": held})))
+@given(policies(), holds(), retain_rules())
+def test_the_schema_accepts_every_policy_of_the_model(
+    drawn: list[dict[str, Any]], held: list[dict[str, Any]], retained: list[dict[str, Any]]
+) -> None:
+    VALIDATOR.validate(json.loads(json.dumps({"policies": drawn, "holds": held, "retain": retained})))
 
 
 @given(st.text("0123456789smhdwoyPYMWDTHS.- ", max_size=8))
