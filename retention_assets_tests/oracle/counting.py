@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
 from retention_assets.policy import Beyond, Newest
-from retention_assets.policy.where.tree import Condition
 from retention_assets_tests.oracle.views import Facts, Transaction
 
 # None: no answer, which is not a yes.
@@ -35,10 +34,10 @@ def _size(one: Transaction, question: Callable[[int], bool]) -> bool | None:
     return None if one.bytes is None else question(one.bytes)
 
 
-def meets(condition: Condition, one: Transaction) -> bool:
-    if condition.text not in CONDITIONS:
-        raise NotImplementedError(f"where: {condition.text!r} has no oracle")
-    return CONDITIONS[condition.text](one) is True
+def meets(condition: str, one: Transaction) -> bool:
+    if condition not in CONDITIONS:
+        raise NotImplementedError(f"where: {condition!r} has no oracle")
+    return CONDITIONS[condition](one) is True
 
 
 def instant_in(one: Transaction, attribute: str) -> datetime | None:
@@ -73,7 +72,7 @@ def newest(line: Sequence[Transaction], counts: Beyond | Newest) -> dict[str, li
     # ABORTED and DELETE are no data: always beyond.
     data = [one for one in line if one.status == "COMMITTED" and one.type != "DELETE"]
     if counts.where is not None:
-        data = [one for one in data if meets(counts.where, one)]
+        data = [one for one in data if meets(counts.where.text, one)]
     groups: dict[tuple[str | None, ...], list[Transaction]] = {}
     for one in data:
         groups.setdefault(tuple(one.attributes.get(key) for key in counts.per or ()), []).append(one)

@@ -335,7 +335,7 @@ SOME = (
     " - S6:SNAPSHOT@1d{kind=full}"
 )
 GROUPS = (
-    "main: S1:SNAPSHOT@9d{tag=a} - S2:SNAPSHOT@8d - S3:SNAPSHOT@7d{tag=a,kind=k} - S4:SNAPSHOT@6d - S5:SNAPSHOT@5d{tag=b}"
+    "main: S1:SNAPSHOT@9d{tag=a} - S2:SNAPSHOT@8d{tag=} - S3:SNAPSHOT@7d{tag=a,kind=k} - S4:SNAPSHOT@6d - S5:SNAPSHOT@5d{tag=b}"
     " - S6:SNAPSHOT@4d{tag=a}"
 )
 SPACE = "main: S1:SNAPSHOT@9d=10 - S2:APPEND@8d=1 - S3:SNAPSHOT@7d=50 - D4:DELETE@6d=99 - S5:SNAPSHOT@5d - S6:SNAPSHOT@4d=50"
@@ -381,9 +381,9 @@ COUNTS: list[tuple[str, str, dict[str, Any], dict[str, Any], str]] = [
     ("periods among what meets a condition; a state needs what does not as well", SOME, {"daily": 2, "where": FULL}, {},
      "mark D4 S5, keep S1 A2 A3 S6"),
     ("transactions among what meets a condition", SOME, {"transactions": 2, "where": FULL}, {}, "mark S1 A2 D4 S5, keep A3 S6"),
-    ("separately for each value of an attribute, and absent is one", GROUPS, {"transactions": 1, "per": ["tag"]}, {},
-     "mark S1 S2 S3, keep S4 S5 S6"),
-    ("for each combination of two", GROUPS, {"daily": 1, "per": ["tag", "kind"]}, {}, "mark S1 S2, keep S3 S4 S5 S6"),
+    ("separately for each value of an attribute; absent is one, and not the empty text", GROUPS,
+     {"transactions": 1, "per": ["tag"]}, {}, "mark S1 S3, keep S2 S4 S5 S6"),
+    ("for each combination of two", GROUPS, {"daily": 1, "per": ["tag", "kind"]}, {}, "mark S1, keep S2 S3 S4 S5 S6"),
     ("exactly as many bytes fit; unknown ones count 0, and a DELETE is not weighed", SPACE, {"bytes": "100B"}, {},
      "mark S1 S2 D4, keep S3 S5 S6"),
     ("the first that does not fit is the end, though S2 would", SPACE, {"bytes": "60B"}, {}, "mark S1 S2 S3 D4, keep S5 S6"),

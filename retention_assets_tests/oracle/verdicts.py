@@ -163,7 +163,7 @@ def _selects(policy: Policy, facts: Facts, one: Transaction, as_of: datetime) ->
     select, scope = policy.select, policy.branches
     if not _chosen(policy.datasets, facts.history):
         return False
-    if select.where is not None and not meets(select.where, one):
+    if select.where is not None and not meets(select.where.text, one):
         return False
     if select.status is not None and one.status not in select.status:
         return False
@@ -319,7 +319,7 @@ def _held(hold: Hold, one: Transaction, as_of: datetime) -> bool:
 
 
 def _retained(rule: RetainRule, facts: Facts, one: Transaction, as_of: datetime) -> bool:
-    if rule.where is not None and not meets(rule.where, one):
+    if rule.where is not None and not meets(rule.where.text, one):
         return False
     # What has no time of closing is young.
     if rule.younger_than is not None and one.closed_at is not None and one.closed_at < rule.younger_than.before(as_of):

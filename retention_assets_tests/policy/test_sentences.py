@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from pydantic import BaseModel
@@ -36,6 +36,8 @@ BASE: dict[str, Any] = {
     "datasets": {"include": ["lake/*"]},
     "select": {"older_than": {"age": "30d"}, "beyond": {"views": 2}},
 }
+# No name of the public face: a part that is written within another.
+AttributeTime = type(OlderThan.model_validate({"age": "30d", "of": {"attribute": "last_pull"}}).of)
 WINDOW: dict[str, Any] = {"match": "dev", "older_than": {"age": "3d"}, "beyond": {"views": 1}}
 
 # Per key of every part: two mappings of a policy that differ in that key alone.
@@ -77,7 +79,17 @@ CHANGES: dict[tuple[type[BaseModel], str], tuple[dict[str, Any], dict[str, Any]]
     (OlderThan, "of"): ({}, {"select": {"older_than": {"age": "30d", "of": "opened"}, "beyond": {"views": 2}}}),
     (OlderThan, "align"): ({}, {"select": {"older_than": {"age": "30d", "align": "day"}, "beyond": {"views": 2}}}),
     (Beyond, "views"): ({}, {"select": {"older_than": {"age": "30d"}, "beyond": {"views": 1}}}),
-    (Beyond, "transactions"): ({}, {"select": {"older_than": {"age": "30d"}, "beyond": {"views": 2, "transactions": 0}}}),
+    **{
+        (Beyond, key): ({"select": {"beyond": {"daily": 2}}}, {"select": {"beyond": {"daily": 2, key: value}}})
+        for key, value in {
+            "transactions": 3, "bytes": "1GiB", "hourly": 3, "daily": 3, "weekly": 3, "monthly": 3, "yearly": 3, "zone": "Asia/Tokyo",
+            "where": "bytes > 0", "per": ["tag"],
+        }.items()
+    },
+    (cast(type[BaseModel], AttributeTime), "attribute"): (
+        {"select": {"older_than": {"age": "30d", "of": {"attribute": "last_pull"}}}},
+        {"select": {"older_than": {"age": "30d", "of": {"attribute": "last_access"}}}},
+    ),
     **{
         (Limits, key): ({"limits": {key: before}}, {"limits": {key: after}})
         for key, before, after in (("transactions", 1, 2), ("bytes", 1, 2), ("fraction", 0.5, 0.25))
