@@ -19,15 +19,17 @@ from hypothesis import strategies as st
 from retention_assets.frames import Log, Reason, candidate_marks, verdicts_and_reevaluation
 from retention_assets.frames.arrays import FOREVER
 from retention_assets.frames.verdicts.selectors import NextLooks, SelectorLine, TimeBound, cut_off, old_enough_at
-from retention_assets.policy import Duration, Hold, Policy, from_micros, micros, parse_duration, parse_instant, text_of
+from retention_assets.policy import Duration, Keeper, Policy, from_micros, micros, parse_duration, parse_instant, text_of
 from retention_assets_tests.histories import AS_OF, history, log_of, random_histories
 from retention_assets_tests.policies import (
     Known,
+    keepers_of,
     known_table,
     random_holds,
     random_known,
     random_limits,
     random_policies,
+    random_retain_rules,
     with_purges,
 )
 from retention_assets_tests.rounds import rounds
@@ -37,7 +39,7 @@ DAY = timedelta(days=1)
 Said = Mapping[str, list[tuple[str, str | None]]]
 
 
-def said(log: Log, policies: Sequence[Policy], holds: Sequence[Hold], as_of: datetime, known: pa.Table | None = None) -> Said:
+def said(log: Log, policies: Sequence[Policy], holds: Sequence[Keeper], as_of: datetime, known: pa.Table | None = None) -> Said:
     """By dataset the verdicts and who has the credit."""
     marks = candidate_marks(log.transactions, log.datasets, policies, holds, as_of, known)
     found: dict[str, list[tuple[str, str | None]]] = {}
@@ -48,7 +50,7 @@ def said(log: Log, policies: Sequence[Policy], holds: Sequence[Hold], as_of: dat
 
 
 def reevaluations(
-    log: Log, policies: Sequence[Policy], holds: Sequence[Hold], as_of: datetime, known: pa.Table | None = None
+    log: Log, policies: Sequence[Policy], holds: Sequence[Keeper], as_of: datetime, known: pa.Table | None = None
 ) -> dict[str, datetime | None]:
     """By dataset the next evaluation."""
     _, found = verdicts_and_reevaluation(log.transactions, log.datasets, policies, holds, as_of, known)
@@ -64,6 +66,7 @@ _MOMENTS = [
 # About the 28th of February: what a month's end lets go on the evenings of the 28th to 30th of March, and keeps in the mornings.
 _FEBRUARY = AS_OF - 30 * DAY
 _LAST_OF_MARCH = [AS_OF + timedelta(days=days, hours=hours) for days in (-3, -2, -1, 0) for hours in (-12, 1, 5, 11)]
+Align = Literal["day", "week", "month", "quarter", "year"]
 # Instants between at which a batch is judged again, besides the one before each next evaluation.
 _BETWEEN = 6
 
@@ -101,7 +104,7 @@ def test_nothing_changes_before_the_next_look(at_months_ends: bool, seed: int) -
             rng.choice(_LAST_OF_MARCH if at_months_ends else _MOMENTS) + TICK * rng.choice((0, 0, 1, -1)),
         )
         policies = monthly_policies(rng) if at_months_ends else drawn_policies(rng)
-        holds = [Hold.model_validate(shape) for shape in random_holds(rng, rng.randint(0, 2))]
+        holds = keepers_of(random_holds(rng, rng.randint(0, 2)) + random_retain_rules(rng, rng.choice((0, 0, 1, 2))))
         known = known_table(random_known(rng, drawn)) if rng.random() < 0.5 else None
         found = reevaluations(log, policies, holds, as_of, known)
         assert all(at is None or at > as_of for at in found.values())
@@ -193,9 +196,15 @@ _ONE_ROW: Any = SimpleNamespace(starts=np.array([0]))
 
 @pytest.mark.long
 @settings(max_examples=rounds(300), deadline=None)
-@given(_INSTANTS, _INSTANTS, st.sampled_from(_AGES), st.sampled_from([None, "day"]), st.lists(st.floats(0, 1), max_size=6))
+@given(
+    _INSTANTS,
+    _INSTANTS,
+    st.sampled_from(_AGES),
+    st.sampled_from([None, "day", "week", "month", "quarter", "year"]),
+    st.lists(st.floats(0, 1), max_size=6),
+)
 def test_a_line_turns_at_the_next_instant_and_at_none_before(
-    time: datetime, as_of: datetime, age_text: str, align: Literal["day"] | None, between: list[float]
+    time: datetime, as_of: datetime, age_text: str, align: Align | None, between: list[float]
 ) -> None:
     """Against the bound itself, before, at and between; for what it lets go now, unto the midnight at which it may go back."""
     age = parse_duration(age_text)
@@ -227,6 +236,7 @@ def test_what_never_comes_is_never_looked_for() -> None:
 TWO = "main: T1:APPEND@60d - T2:SNAPSHOT@50d - T3:SNAPSHOT@40d"
 ALL = {"select": {"older_than": "1d"}}
 FIVE, TEN = text_of(AS_OF + 5 * DAY), text_of(AS_OF + 10 * DAY)
+RULE = {"name": "r", "reason": "law", "datasets": "*"}
 UNTIL_FIVE, UNTIL_TEN = {"datasets": "*", "until": FIVE}, {"datasets": "*", "until": TEN}
 
 
@@ -245,6 +255,17 @@ UNTIL_FIVE, UNTIL_TEN = {"datasets": "*", "until": FIVE}, {"datasets": "*", "unt
         pytest.param(TWO, ALL, [UNTIL_TEN], TEN, id="a hold ends"),
         pytest.param(TWO, ALL, [UNTIL_TEN, UNTIL_FIVE, {"datasets": "*"}], FIVE, id="the first of several holds"),
         pytest.param(TWO, ALL, [UNTIL_TEN, {**UNTIL_FIVE, "datasets": "other/*"}], TEN, id="a hold on another dataset"),
+        pytest.param(TWO, ALL, [{**RULE, "younger_than": "65d"}], text_of(AS_OF + 5 * DAY + TICK), id="a retain rule lets go"),
+        pytest.param(
+            TWO, {"select": {"older_than": {"age": "40d", "align": "month"}}}, [], "2026-04-10T00:00:00Z", id="a month begins"
+        ),
+        pytest.param(
+            f"{TWO} | -: R1:RECORD@1d{{expires_at={FIVE}}}",
+            {"select": {"older_than": {"age": "0s", "of": {"attribute": "expires_at"}}}},
+            [],
+            text_of(AS_OF + 5 * DAY + TICK),
+            id="its own end comes",
+        ),
         pytest.param(f"{TWO} | #v1=T1@+5d | #v2=T1", ALL, [UNTIL_TEN], FIVE, id="a tag expires"),
         pytest.param(f"{TWO} | #v1=T1@5d | #v2=T1", ALL, [], None, id="a tag that has expired, and one that never does"),
         # A month before the 29th, 30th and 31st of March is the 28th of February, each day from its first hour on.
@@ -265,5 +286,5 @@ def test_every_way_in_which_time_changes_a_verdict(
     as_of = parse_instant(f"{policy}:00Z") if of_a_month else AS_OF
     shape = {"select": {"older_than": "1mo"}} if isinstance(policy, str) else policy
     rules = [Policy.model_validate({"name": "p", "datasets": {"include": ["*"]}, **shape})]
-    found = reevaluations(log_of([history(drawing)]), rules, [Hold.model_validate(hold) for hold in holds], as_of)
+    found = reevaluations(log_of([history(drawing)]), rules, keepers_of(holds), as_of)
     assert [at and text_of(at) for at in found.values()] == [expected]
