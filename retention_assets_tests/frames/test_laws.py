@@ -14,11 +14,12 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from retention_assets.frames import Log, branch_views, candidate_marks, view_ends
+from retention_assets.frames import Log, branch_views, candidate_marks, retained_marks, view_ends
 from retention_assets.frames.verdicts.reasons import SPARING
-from retention_assets.policy import BRANCHED, Duration, Hold, Keeper, Policy, matches, purge_of
+from retention_assets.policy import BRANCHED, Duration, Hold, Keeper, Policy, RetainRule, matches, purge_of
 from retention_assets_tests.histories import AS_OF, History, histories, history, log_of, random_histories
 from retention_assets_tests.oracle.agreement import Rows, disagreement, judged
+from retention_assets_tests.oracle.verdicts import retained
 from retention_assets_tests.oracle.views import Facts
 from retention_assets_tests.oracle.views import branch_views as oracle_views
 from retention_assets_tests.policies import (
@@ -233,6 +234,22 @@ def test_what_a_period_keeps_stays_readable(seed: int) -> None:
             for branch in facts.branches_of(facts.log[name]):
                 state = {(dataset, before.name) for before in facts.state_at(branch, facts.log[name])}
                 assert not state & marked(rows), (name, branch, facts.history, counts)
+
+
+@pytest.mark.parametrize("seed", range(rounds(3)))
+def test_the_independent_check_retains_what_the_oracle_does(seed: int) -> None:
+    rng = random.Random(400 + seed)
+    drawn = [one for one in random_histories(rng, 150) if one.transactions]
+    log = log_of(drawn)
+    every = log.transactions.select(["dataset", "transaction"]).cast(
+        pa.schema({"dataset": pa.string(), "transaction": pa.string()})
+    )
+    for rule in map(RetainRule.model_validate, random_retain_rules(rng, 3)):
+        found = {name: checked.marks for name, checked in retained_marks(log, every, [rule], AS_OF).items()}
+        for one in drawn:
+            facts = Facts(one, AS_OF)
+            kept = [name for name, each in facts.log.items() if retained(rule, facts, each, AS_OF)]
+            assert found.get(one.dataset, 0) == len(kept), (one, rule, kept)
 
 
 RULE = {"name": "r", "reason": "law", "datasets": "*"}

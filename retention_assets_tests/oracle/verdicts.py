@@ -308,17 +308,19 @@ def _kept_by(keepers: Sequence[Keeper], facts: Facts, one: Transaction, as_of: d
     return reserved + [
         ("HOLD" if isinstance(keeper, Hold) else "RETAIN_RULE", keeper.name or "")
         for keeper in keepers
-        if _chosen(keeper.datasets, facts.history)
-        and (_held(keeper, one, as_of) if isinstance(keeper, Hold) else _retained(keeper, facts, one, as_of))
+        if (_held(keeper, facts, one, as_of) if isinstance(keeper, Hold) else retained(keeper, facts, one, as_of))
     ]
 
 
-def _held(hold: Hold, one: Transaction, as_of: datetime) -> bool:
+def _held(hold: Hold, facts: Facts, one: Transaction, as_of: datetime) -> bool:
     is_live = hold.until is None or as_of < hold.until
-    return is_live and (hold.transactions is None or matches(one.name, hold.transactions))
+    named = hold.transactions is None or matches(one.name, hold.transactions)
+    return is_live and named and _chosen(hold.datasets, facts.history)
 
 
-def _retained(rule: RetainRule, facts: Facts, one: Transaction, as_of: datetime) -> bool:
+def retained(rule: RetainRule, facts: Facts, one: Transaction, as_of: datetime) -> bool:
+    if not _chosen(rule.datasets, facts.history):
+        return False
     if rule.where is not None and not meets(rule.where.text, one):
         return False
     # What has no time of closing is young.

@@ -123,6 +123,7 @@ BROKEN = [
             ("of-no-bytes", "bytes: 0B", ".bytes", "from 1B to 1024PiB"),
             ("of-too-many-bytes", "bytes: 1025PiB", ".bytes", "from 1B to 1024PiB"),
             ("in-an-unknown-zone", "daily: 1, zone: Europe/Berln", ".zone", "Did you mean Europe/Berlin?"),
+            ("in-a-zone-that-is-no-place", "daily: 1, zone: right/UTC", ".zone", "is not a time zone"),
             ("in-an-empty-zone", "daily: 1, zone: ''", ".zone", "is not a time zone"),
             ("in-a-zone-without-a-period", "transactions: 1, zone: UTC", ".zone", "one of hourly, daily"),
             ("in-groups-without-a-count", "per: [tag]", "", "counts nothing"),

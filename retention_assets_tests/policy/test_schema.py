@@ -9,7 +9,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from retention_assets.errors import BadInput
@@ -36,7 +36,7 @@ BEYOND_A_SCHEMA = {
     "time-zero-of-archiving", "retain-nothing", "retain-a-zone-alone",
     *(f"count-{what}" for what in (
         "in-a-zone-without-a-period", "in-groups-without-a-count", "in-groups-beside-views", "of-a-condition-alone",
-        "of-a-condition-beside-views", "of-a-condition-that-is-none", "in-an-unknown-zone", "of-no-bytes", "of-too-many-bytes",
+        "of-a-condition-beside-views", "of-a-condition-that-is-none", "in-an-unknown-zone", "in-a-zone-that-is-no-place", "of-no-bytes", "of-too-many-bytes",
     )),
     # several places
     "two-policies-of-one-name", "two-holds-of-one-name", "two-retain-rules-of-one-name", "key-twice", "key-of-a-policy-twice",
@@ -71,6 +71,7 @@ def test_the_list_of_what_no_schema_can_say_names_broken_files() -> None:
     assert {case.id for case in BROKEN} >= BEYOND_A_SCHEMA
 
 
+@settings(deadline=None)
 @given(policies(), holds(), retain_rules())
 def test_the_schema_accepts_every_policy_of_the_model(
     drawn: list[dict[str, Any]], held: list[dict[str, Any]], retained: list[dict[str, Any]]

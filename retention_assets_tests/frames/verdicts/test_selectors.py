@@ -115,6 +115,8 @@ CASES = [
     Case("from_table_counts_nothing_that_never_was", "X3 is no snapshot, so S2 and S4 are the newest two",
          "main: S1:SNAPSHOT@9d - S2:SNAPSHOT@8d - X3:SNAPSHOT!@7d - S4:SNAPSHOT@6d", {"from_table": True}, "S1 X3",
          attributes=own(DAY, 2)),
+    Case("from_table_on_a_line_without_a_commit", "what was ABORTED is among the newest of nothing", "-: T1:SNAPSHOT!@9d",
+         {"from_table": True}, "T1", branches={"reach": "any"}, attributes=own(DAY, 1)),
     Case("from_table_protects_above_all", "min-snapshots-to-keep is 1, and dev and v1 still read older ones",
          f"{SNAPSHOTS} | dev: S1 | #v1=S2", {"from_table": True}, "S3", "S2", attributes=own(DAY, 1), code={"S2": "TAG",
          "S1": "WITHIN_TRANSACTIONS"}),
