@@ -12,7 +12,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.frames.arrays import Bools, Ints, flags, integers, join_chunks
-from retention_assets.frames.log import ATTRIBUTES, CLASS, DATASETS, LINES, LOG, NAME, OWN_CLASSES, Log, attribute_of, realms_of
+from retention_assets.frames.log import (
+    ATTRIBUTES,
+    CLASS,
+    DATASETS,
+    INSTANT,
+    LINES,
+    LOG,
+    NAME,
+    OWN_CLASSES,
+    Log,
+    attribute_of,
+    realms_of,
+)
 from retention_assets.frames.views.forest import topological
 from retention_assets.policy.model import BRANCHED, INDEPENDENT, STATUSES
 from retention_assets.policy.realms import REALM
@@ -64,6 +76,7 @@ def sound_log(lines: pa.Table) -> Log:
     live = ids.ref_row[~faults.refused[codes[refs]]]
     live_refs = refs[~faults.refused[codes[refs]]]
     whole = lines.select([name for name in LOG.names if name in LINES.names and name != "dataset"])
+    whole = _without_closings_of_open(whole)
     transactions = _log_table(_taken(whole, rows[kept]), names, code[kept], place[parent[kept]], starts)
     transactions = _with_refs(transactions, lines, live_refs, place[live], kinds.tag[live_refs])
     counts = np.bincount(code[kept], minlength=len(names))
@@ -72,6 +85,15 @@ def sound_log(lines: pa.Table) -> Log:
         schema=DATASETS,
     )
     return Log(transactions, datasets)
+
+
+def _without_closings_of_open(table: pa.Table) -> pa.Table:
+    # What is OPEN has not closed, whatever its line says.
+    says_closed = pc.and_(pc.equal(table["status"], "OPEN"), pc.is_valid(table["closed_at"]))
+    if not pc.any(says_closed).as_py():
+        return table
+    closed = pc.if_else(pc.fill_null(says_closed, False), pa.scalar(None, INSTANT), table["closed_at"])
+    return table.set_column(table.column_names.index("closed_at"), "closed_at", closed)
 
 
 def _taken(table: pa.Table, rows: Ints) -> pa.Table:

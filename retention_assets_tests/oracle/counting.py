@@ -20,6 +20,7 @@ CONDITIONS: dict[str, Callable[[Transaction], bool | None]] = {
     "type = 'SNAPSHOT'": lambda one: one.type == "SNAPSHOT",
     "type <> 'SNAPSHOT' AND bytes >= 10": lambda one: one.type != "SNAPSHOT" and _size(one, lambda size: size >= 10),
     "status = 'ABORTED'": lambda one: one.status == "ABORTED",
+    "closed_at IS NULL OR bytes < 100": lambda one: one.closed_at is None or _size(one, lambda size: size < 100),
     "opened_at IS NULL OR bytes < 100": lambda one: one.opened_at is None or _size(one, lambda size: size < 100),
     "bytes >= 0": lambda one: _size(one, lambda size: size >= 0),
 }

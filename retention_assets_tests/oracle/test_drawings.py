@@ -431,6 +431,8 @@ RULE: dict[str, Any] = {"name": "r", "reason": "law", "datasets": "*"}
 RETAINED: list[tuple[str, str, dict[str, Any], str]] = [
     ("by condition", LOST, {"where": FULL}, "spare S1 S4, mark A2 A3 S5"),
     ("what was ABORTED, too", LOST, {"where": "status = 'ABORTED'"}, "spare A3, mark S1 A2 S4 S5"),
+    ("what is OPEN has not closed, whatever its row says", "-: R1:RECORD?@9d..1d=500 | -: R2:RECORD@9d=500",
+     {"where": "closed_at IS NULL OR bytes < 100"}, "spare R1, mark R2"),
     ("a condition without an answer does not keep", LOST, {"where": "bytes >= 0"}, "spare S1, mark A2 A3 S4 S5"),
     ("by age, not strictly before the bound", LOST, {"younger_than": "6d"}, "spare S4 S5, mark S1 A2 A3"),
     ("what never closed is young", "-: R1:RECORD?@9d | -: R2:RECORD!@9d.. | -: R3:RECORD@9d", {"younger_than": "1d"},

@@ -65,8 +65,7 @@ def _retained(rows: pa.Table, rule: RetainRule, as_of: datetime) -> _Flags:
         kept &= evaluate(rule.where, rows)
     if rule.younger_than:
         bound = pa.scalar(rule.younger_than.before(as_of), rows["closed_at"].type)
-        is_old = pc.and_(pc.less(rows["closed_at"], bound), pc.not_equal(rows["status"].cast(pa.string()), "OPEN"))
-        kept &= ~pc.fill_null(is_old, False).to_numpy()
+        kept &= ~pc.fill_null(pc.less(rows["closed_at"], bound), False).to_numpy()
     if rule.newest and kept.any():
         kept &= _Walk(rows, rule.newest).kept()
     return kept

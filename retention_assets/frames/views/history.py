@@ -94,8 +94,7 @@ class History:
 
     @cached_property
     def closed(self) -> Ints:
-        """Closing times. An OPEN transaction has none, whatever its row says."""
-        return np.where(self.status == OPEN, NEVER, self.time("closed_at"))
+        return self.time("closed_at")
 
     @cached_property
     def data(self) -> Bools:
