@@ -43,14 +43,10 @@ PERIODS = ("hourly", "daily", "weekly", "monthly", "yearly")
 def _age(value: object) -> Duration:
     age = as_duration(value)
     if not age:
-        raise _no_age()
+        raise InvalidValue(
+            "an age of zero does not narrow", "an age longer than zero", "For every transaction write `select: all`."
+        )
     return age
-
-
-def _no_age() -> InvalidValue:
-    return InvalidValue(
-        "an age of zero does not narrow", "an age longer than zero", "For every transaction write `select: all`."
-    )
 
 
 def _instant(value: object) -> datetime:
@@ -188,10 +184,9 @@ class AttributeTime(Value):
 
 
 def _time(value: object) -> object:
-    if isinstance(value, AttributeTime) or value in get_args(Clock):
+    attribute = value.get("attribute") if isinstance(value, dict) and len(value) == 1 else None
+    if isinstance(value, AttributeTime) or value in get_args(Clock) or (isinstance(attribute, str) and attribute):
         return value
-    if isinstance(value, dict) and value.keys() == {"attribute"} and isinstance(value["attribute"], str) and value["attribute"]:
-        return AttributeTime(attribute=value["attribute"])
     raise InvalidValue("is not a time of a transaction", f"one of {', '.join(get_args(Clock))}, or {{attribute: name}}")
 
 
@@ -201,26 +196,26 @@ class OlderThan(Value):
     age: Span
     of: Annotated[
         Clock | AttributeTime,
-        PlainValidator(_time, json_schema_input_type=Clock | AttributeTime),
-        PlainSerializer(lambda time: time.model_dump() if isinstance(time, AttributeTime) else time),
+        BeforeValidator(_time),
         Field(description="The time of the transaction that is compared. {attribute: k}: an instant in that attribute."),
     ] = "closed"
     align: Annotated[Align | None, Field(description="Round the bound down to the start of this period in UTC.")] = None
 
     @model_validator(mode="after")
     def _narrows(self) -> Self:
-        if not self.age and not isinstance(self.of, AttributeTime):
-            raise _no_age()
+        if not isinstance(self.of, AttributeTime):
+            _age(self.age)
         return self
 
 
 Count = Annotated[int | None, Field(ge=1, le=MOST)]
 
 
-class Counts(Value):
-    """The newest of something, counted on each branch or line."""
+class Newest(Value):
+    """The newest of something, counted on every live branch; what is kept stays readable, as if tagged."""
 
-    transactions: Annotated[int | None, Field(ge=0, le=MOST, description="The newest N data transactions.")] = None
+    countable: ClassVar[str] = "transactions: N"
+    transactions: Annotated[Count, Field(description="The newest N data transactions.")] = None
     hourly: Annotated[Count, Field(description="The newest of each of the N newest hours with a data transaction.")] = None
     daily: Annotated[Count, Field(description="The newest of each of the N newest days.")] = None
     weekly: Annotated[Count, Field(description="The newest of each of the N newest ISO weeks.")] = None
@@ -240,32 +235,29 @@ class Counts(Value):
         """Keys that count transactions, not views."""
         return tuple(key for key in ("transactions", "bytes", *PERIODS) if getattr(self, key, None) is not None)
 
-    def _check(self, known: str, views: int | None = None) -> None:
-        if not self.counts and views is None:
-            raise InvalidValue("counts nothing", f"{known}, or one of {', '.join(PERIODS)}")
-        for key, value in (("where", self.where), ("per", self.per)):
-            if value is not None and views is not None:
+    @model_validator(mode="after")
+    def _counts_something(self) -> Self:
+        views = isinstance(self, Beyond) and self.views is not None
+        if not self.counts and not views:
+            raise InvalidValue("counts nothing", f"{self.countable}, or one of {', '.join(PERIODS)}")
+        for key in ("where", "per") if views else ():
+            if getattr(self, key) is not None:
                 raise InvalidValue("is about transactions, not about views", f"beyond.views without {key}", key=key)
-            if value is not None and not self.counts:
-                raise InvalidValue("needs a count beside it", f"{known}, or one of {', '.join(PERIODS)}", key=key)
         if self.zone and not self.periods:
             raise InvalidValue("needs a period beside it", f"one of {', '.join(PERIODS)}", key="zone")
+        return self
 
 
-class Beyond(Counts):
+class Beyond(Newest):
     """Outside the newest of something. Several keys keep together: a transaction goes only if it is beyond each of them."""
 
-    views: Annotated[int | None, Field(ge=1, le=MOST, description="Not in the newest N views of any branch in scope.")] = None
+    countable = "views: N, transactions: N, bytes: 10GiB"
+    views: Annotated[Count, Field(description="Not in the newest N views of any branch in scope.")] = None
     transactions: Annotated[
         int | None,
         Field(ge=0, le=MOST, description="Not among the newest N data transactions of any branch in scope; 0 is all."),
     ] = None
     bytes: Annotated[Size | None, Field(description="Not among the newest that together have at most this size.")] = None
-
-    @model_validator(mode="after")
-    def _counts_something(self) -> Self:
-        self._check("views: N, transactions: N, bytes: 10GiB", self.views)
-        return self
 
 
 OlderThanLine = Annotated[
@@ -536,17 +528,6 @@ class Hold(Value):
 
     def covers(self, transaction: str) -> bool:
         return self.transactions is None or protects(transaction, self.transactions)
-
-
-class Newest(Counts):
-    """The newest of something, counted on every live branch; what is kept stays readable, as if tagged."""
-
-    transactions: Annotated[Count, Field(description="The newest N data transactions.")] = None
-
-    @model_validator(mode="after")
-    def _counts_something(self) -> Self:
-        self._check("transactions: N")
-        return self
 
 
 class RetainRule(Value):
