@@ -73,6 +73,9 @@ class _Part:
     def line(self) -> int | None:
         return self.document.line((self.list_, self.index, "name"))
 
+    def problem(self, key: str, what: str, expected: str, remedy: str | None = None, value: str | None = None) -> Problem:
+        return Problem(what, self.document.file, self.line, self.label, key, value, expected, remedy)
+
 
 def load_policies(
     paths: Iterable[Path],
@@ -104,25 +107,24 @@ def load_policies(
                 visibility += _read_parts(document, "visibility", VisibilityRule, problems)
         except BadInput as fault:
             problems += fault.problems
-    problems += _repeated_names([part for part, _ in policies], "policy")
+    problems += _repeated_names(policies, "policy")
     problems += _reserved([part for part, _ in policies])
-    problems += _repeated_names([part for part, _ in holds], "hold")
-    problems += _repeated_names([part for part, _ in retain], "retain rule")
-    problems += _same_datasets(visibility)
+    problems += _repeated_names(holds, "hold")
+    problems += _repeated_names(retain, "retain rule")
+    # Two retentions for the same datasets are ambiguous.
+    what, expected = "matches the same datasets as another entry of visibility", "one retention for the same datasets"
+    problems += _repeated([(rule.name, part) for part, rule in visibility], "datasets", what, expected)
     problems += _without_grace(policies, needing_grace)
     problems += _without_branches(policies, branches or {})
-    scopes = [(part, policy.datasets) for part, policy in policies]
-    scopes += [(part, hold.datasets) for part, hold in holds]
-    scopes += [(part, rule.datasets) for part, rule in retain]
-    scopes += [(part, rule.datasets) for part, rule in visibility]
-    for part, datasets in scopes:
-        problems += _unknown_stores(part, datasets, stores)
+    scoped: list[tuple[_Part, Policy | Hold | RetainRule | VisibilityRule]] = [*policies, *holds, *retain, *visibility]
+    for part, rule in scoped:
+        problems += _unknown_stores(part, rule.datasets, stores)
     if problems:
         raise BadInput(problems)
     named = [hold if hold.name else hold.model_copy(update={"name": f"hold-{n}"}) for n, (_, hold) in enumerate(holds, 1)]
-    rules = tuple(rule for _, rule in visibility)
     keepers: tuple[Keeper, ...] = (*named, *(rule for _, rule in retain))
-    return Policies(tuple(policy for _, policy in policies), keepers, tuple(overlay(entries)), rules)
+    readable = tuple(rule for _, rule in visibility)
+    return Policies(tuple(policy for _, policy in policies), keepers, tuple(overlay(entries)), readable)
 
 
 def _documents(paths: Iterable[Path]) -> Iterator[Document]:
@@ -188,63 +190,46 @@ def _read_parts(document: Document, list_: str, model: type[V], problems: list[P
     return built
 
 
-def _repeated_names(parts: Sequence[_Part], what: str) -> Iterator[Problem]:
+def _repeated(parts: Iterable[tuple[str | None, _Part]], key: str, what: str, expected: str) -> Iterator[Problem]:
+    # of parts by what has to be their own: a name, or datasets
     first: dict[str, _Part] = {}
-    for part in parts:
-        name = part.name
-        if name is None:
-            continue
-        if (other := first.setdefault(name, part)) is not part:
-            yield Problem(
-                f"is also the name of another {what}", file=part.document.file, line=part.line, policy=name, key="name",
-                expected="a name of its own", remedy=f"The other one is at {other.document.file}:{other.line}.",
-            )  # fmt: skip
+    for own, part in parts:
+        if own is not None and (other := first.setdefault(own, part)) is not part:
+            yield part.problem(key, what, expected, f"The other one is at {other.document.file}:{other.line}.")
+
+
+def _repeated_names(parts: Iterable[tuple[_Part, object]], what: str) -> Iterator[Problem]:
+    return _repeated(
+        [(part.name, part) for part, _ in parts], "name", f"is also the name of another {what}", "a name of its own"
+    )
 
 
 def _reserved(parts: Sequence[_Part]) -> Iterator[Problem]:
     for part in parts:
         for prefix, whose in _RESERVED.items():
             if part.name is not None and part.name.startswith(prefix):
-                yield Problem(
-                    f"begins with {prefix}, which names entries {whose}", file=part.document.file, line=part.line,
-                    policy=part.name, key="name", expected="a name of your own",
-                )  # fmt: skip
-
-
-def _same_datasets(visibility: Sequence[tuple[_Part, VisibilityRule]]) -> Iterator[Problem]:
-    # Two retentions for the same datasets are ambiguous.
-    first: dict[str, _Part] = {}
-    for part, rule in visibility:
-        if (other := first.setdefault(rule.name, part)) is not part:
-            line = other.document.line(("visibility", other.index))
-            yield Problem(
-                "matches the same datasets as another entry of visibility", file=part.document.file,
-                line=part.document.line(("visibility", part.index)), policy=part.label, key="datasets",
-                expected="one retention for the same datasets", remedy=f"The other one is at {other.document.file}:{line}.",
-            )  # fmt: skip
+                yield part.problem("name", f"begins with {prefix}, which names entries {whose}", "a name of your own")
 
 
 def _without_grace(policies: Sequence[tuple[_Part, Policy]], stores: Collection[str]) -> Iterator[Problem]:
     for part, policy in policies:
         for store in () if policy.grace else sorted(stores):
             if may_be_about(policy.datasets, store):
-                yield Problem(
-                    f"has no grace, but may match store {store}, whose writers reuse existing objects (`rewrites`)",
-                    file=part.document.file, line=part.line, policy=part.label, key="grace", expected="a grace longer than 0s",
-                    remedy=f"Give it a grace in which writers can refer to objects that they reuse, or exclude {store}/*.",
-                )  # fmt: skip
+                what = f"has no grace, but may match store {store}, whose writers reuse existing objects (`rewrites`)"
+                remedy = f"Give it a grace in which writers can refer to objects that they reuse, or exclude {store}/*."
+                yield part.problem("grace", what, "a grace longer than 0s", remedy)
 
 
 def _without_branches(policies: Sequence[tuple[_Part, Policy]], branches: Mapping[str, bool | None]) -> Iterator[Problem]:
     for part, policy in policies:
         stores = [store for store in branches if may_be_about(policy.datasets, store)]
         for key in policy.lines_about_branches if stores and not any(branches[store] is not False for store in stores) else ():
-            yield Problem(
+            yield part.problem(
+                key,
                 f"asks for views or branches, and the datasets of {' and '.join(stores)} have none: it would select nothing",
-                file=part.document.file, line=part.line, policy=part.label, key=key,
-                expected="lines that apply without branches, such as older_than and beyond.transactions",
-                remedy="Remove it, or name datasets with branches.",
-            )  # fmt: skip
+                "lines that apply without branches, such as older_than and beyond.transactions",
+                "Remove it, or name datasets with branches.",
+            )
 
 
 def may_be_about(datasets: Datasets, store: str) -> bool:
@@ -261,11 +246,9 @@ def _unknown_stores(part: _Part, datasets: Datasets, stores: Collection[str] | N
     for key, glob in [("include", glob) for glob in datasets.include] + [("exclude", glob) for glob in datasets.exclude]:
         store, slash, _ = glob.partition("/")
         if slash and is_literal(store) and store not in stores:
-            yield Problem(
-                f"store '{store}' is not in the settings", file=part.document.file, line=part.line, policy=part.label,
-                key=f"datasets.{key}", value=f"'{glob}'", expected=f"one of the stores {', '.join(sorted(stores)) or '(none)'}",
-                remedy=suggest(store, sorted(stores)) or "Add the store to retention.yaml, or mend the glob.",
-            )  # fmt: skip
+            expected = f"one of the stores {', '.join(sorted(stores)) or '(none)'}"
+            remedy = suggest(store, sorted(stores)) or "Add the store to retention.yaml, or mend the glob."
+            yield part.problem(f"datasets.{key}", f"store '{store}' is not in the settings", expected, remedy, f"'{glob}'")
 
 
 def rules_reaching(names: Sequence[str], scope: Datasets) -> list[str]:

@@ -13,30 +13,7 @@ from lark import Lark, Token, Transformer, UnexpectedInput, UnexpectedToken, v_a
 
 from retention_assets.errors import InvalidValue, quote, suggest
 from retention_assets.policy.where import tree
-from retention_assets.policy.where.tree import (
-    AFFIXES,
-    COLUMNS,
-    FUNCTIONS,
-    NUMERIC,
-    PLAIN,
-    TARGETS,
-    Attribute,
-    Column,
-    Kind,
-    Literal,
-    Phrase,
-    Term,
-    alike,
-    applied,
-    as_decimal,
-    enclosed,
-    joined,
-    need_cast,
-    need_kind,
-    need_known,
-    need_order,
-    need_plain,
-)
+from retention_assets.policy.where.tree import AFFIXES, COLUMNS, NUMERIC, PLAIN, TARGETS, Kind, Literal, Phrase, Term
 
 _RULES = r"""
 ?either:   both | either OR both                     -> joined
@@ -109,7 +86,7 @@ def read(text: str) -> Term:
     except UnexpectedInput as fault:
         raise refusal(text, fault) from None
     assert isinstance(phrase, Phrase)
-    need_kind(phrase, (Kind.TRUTH,), "as a whole")
+    tree.need_kind(phrase, (Kind.TRUTH,), "as a whole")
     return phrase.term
 
 
@@ -142,7 +119,7 @@ def _phrases(pieces: Sequence[_Piece]) -> list[Phrase]:
 
 
 def _tested(phrase: Phrase, negation: Token | None) -> Phrase:
-    return applied("not", Kind.TRUTH, [phrase]) if negation else phrase
+    return tree.applied("not", Kind.TRUTH, [phrase]) if negation else phrase
 
 
 @v_args(wrapper=_in_words)
@@ -152,60 +129,60 @@ class _Phrases(Transformer[Token, Phrase]):
     # Truths.
 
     def joined(self, left: Phrase, op: Token, right: Phrase) -> Phrase:
-        return joined(op.lower(), [left, right])
+        return tree.joined(op.lower(), [left, right])
 
     def negated(self, _not: Token, phrase: Phrase) -> Phrase:
-        need_kind(phrase, (Kind.TRUTH,), "after NOT")
-        return applied("not", Kind.TRUTH, [enclosed(phrase)])
+        tree.need_kind(phrase, (Kind.TRUTH,), "after NOT")
+        return tree.applied("not", Kind.TRUTH, [tree.enclosed(phrase)])
 
     def compared(self, left: Phrase, sign: Token, right: Phrase) -> Phrase:
         op = "<>" if sign == "!=" else sign.value
-        phrases = alike([left, right])
+        phrases = tree.alike([left, right])
         if op in ("=", "<>"):
-            need_known(phrases)
+            tree.need_known(phrases)
         else:
-            need_order(phrases[0])
-        return applied(op, Kind.TRUTH, phrases)
+            tree.need_order(phrases[0])
+        return tree.applied(op, Kind.TRUTH, phrases)
 
     def absent(self, left: Phrase, _is: Token, negation: Token | None, _null: Token) -> Phrase:
-        return _tested(applied("is null", Kind.TRUTH, [left]), negation)
+        return _tested(tree.applied("is null", Kind.TRUTH, [left]), negation)
 
     def among(self, left: Phrase, negation: Token | None, _in: Token, *rest: _Piece) -> Phrase:
-        listed = [enclosed(phrase) for phrase in _phrases(rest)]
-        need_plain(listed)
-        phrases = alike([left, *listed])
-        need_known(phrases)
-        return _tested(applied("in", Kind.TRUTH, phrases), negation)
+        listed = [tree.enclosed(phrase) for phrase in _phrases(rest)]
+        tree.need_plain(listed)
+        phrases = tree.alike([left, *listed])
+        tree.need_known(phrases)
+        return _tested(tree.applied("in", Kind.TRUTH, phrases), negation)
 
     def between(self, left: Phrase, negation: Token | None, _between: Token, *rest: _Piece) -> Phrase:
-        phrases = alike([left, *_phrases(rest)])
-        need_order(phrases[0])
-        return _tested(applied("between", Kind.TRUTH, phrases), negation)
+        phrases = tree.alike([left, *_phrases(rest)])
+        tree.need_order(phrases[0])
+        return _tested(tree.applied("between", Kind.TRUTH, phrases), negation)
 
     def like(
         self, left: Phrase, negation: Token | None, _like: Token, text: Token, _escape: Token | None, escape: Token | None
     ) -> Phrase:
-        need_kind(left, (Kind.TEXT,), "before LIKE")
+        tree.need_kind(left, (Kind.TEXT,), "before LIKE")
         escaping = tree.escaping(tree.unquoted(escape)) if escape else tree.BACKSLASH
         pattern = Phrase(tree.pattern(tree.unquoted(text), escaping))
-        return _tested(applied("like", Kind.TRUTH, [left, pattern]), negation)
+        return _tested(tree.applied("like", Kind.TRUTH, [left, pattern]), negation)
 
     # Numbers.
 
     def calculated(self, left: Phrase, sign: Token, right: Phrase) -> Phrase:
         for phrase in (left, right):
-            need_kind(phrase, NUMERIC, f"beside {sign}")
-        phrases = [as_decimal(left), as_decimal(right)] if sign == "/" else alike([left, right])
-        return applied(sign.value, phrases[0].kind, phrases)
+            tree.need_kind(phrase, NUMERIC, f"beside {sign}")
+        phrases = [tree.as_decimal(left), tree.as_decimal(right)] if sign == "/" else tree.alike([left, right])
+        return tree.applied(sign.value, phrases[0].kind, phrases)
 
     def opposed(self, _minus: Token, phrase: Phrase) -> Phrase:
-        need_kind(phrase, NUMERIC, "after -")
-        return applied("negate", phrase.kind, [enclosed(phrase)])
+        tree.need_kind(phrase, NUMERIC, "after -")
+        return tree.applied("negate", phrase.kind, [tree.enclosed(phrase)])
 
     # Values.
 
     def bracketed(self, _open: Token, phrase: Phrase, _close: Token) -> Phrase:
-        return enclosed(phrase)
+        return tree.enclosed(phrase)
 
     def number(self, *signed: Token) -> Phrase:
         return Phrase(tree.number("".join(signed[:-1]), signed[-1].value))
@@ -223,35 +200,35 @@ class _Phrases(Transformer[Token, Phrase]):
         return Phrase(tree.instant(tree.unquoted(text)))
 
     def column(self, name: Token) -> Phrase:
-        return Phrase(Column(name.strip("`").lower()))
+        return Phrase(tree.Column(name.strip("`").lower()))
 
     def attribute(self, _attributes: Token, _open: Token, key: Token, _close: Token) -> Phrase:
-        return Phrase(Attribute(tree.unquoted(key)))
+        return Phrase(tree.Attribute(tree.unquoted(key)))
 
     # Functions.
 
     def plain(self, name: Token, _open: Token, phrase: Phrase, _close: Token) -> Phrase:
         takes, yields = PLAIN[name.lower()]
-        need_kind(phrase, takes, f"in {name.lower()}")
-        return applied(name.lower(), yields or phrase.kind, [enclosed(phrase)])
+        tree.need_kind(phrase, takes, f"in {name.lower()}")
+        return tree.applied(name.lower(), yields or phrase.kind, [tree.enclosed(phrase)])
 
     def affix(self, name: Token, *rest: _Piece) -> Phrase:
-        phrase, sought = (enclosed(phrase) for phrase in _phrases(rest))
-        need_kind(phrase, (Kind.TEXT,), f"in {name.lower()}")
+        phrase, sought = (tree.enclosed(phrase) for phrase in _phrases(rest))
+        tree.need_kind(phrase, (Kind.TEXT,), f"in {name.lower()}")
         if not (isinstance(sought.term, Literal) and isinstance(sought.term.value, str)):
             raise InvalidValue(f"{quote(sought.words)} is not a text in quotes", f"{name.lower()}(…, 'x')")
         before, after = AFFIXES[name.lower()]
         pattern = tree.pattern(before + tree.verbatim(sought.term.value) + after, tree.BACKSLASH)
-        return applied("like", Kind.TRUTH, [phrase, sought._replace(term=pattern)])
+        return tree.applied("like", Kind.TRUTH, [phrase, sought._replace(term=pattern)])
 
     def coalesce(self, _coalesce: Token, *rest: _Piece) -> Phrase:
-        phrases = alike([enclosed(phrase) for phrase in _phrases(rest)])
-        return applied("coalesce", phrases[0].kind, phrases)
+        phrases = tree.alike([tree.enclosed(phrase) for phrase in _phrases(rest)])
+        return tree.applied("coalesce", phrases[0].kind, phrases)
 
     def cast(self, _cast: Token, _open: Token, phrase: Phrase, _as: Token, name: Token, _close: Token) -> Phrase:
         target = TARGETS[name.lower()]
-        need_cast(phrase, target)
-        return applied("cast", target, [enclosed(phrase)])
+        tree.need_cast(phrase, target)
+        return tree.applied("cast", target, [tree.enclosed(phrase)])
 
 
 # --- Refusals --------------------------------------------------------------------------------------------------------
@@ -363,8 +340,8 @@ def _refused_word(word: str, piece: re.Match[str], wanted: set[str], last: str) 
     if "COLUMN" not in wanted:
         return _astray(word, _listed(wanted, last))
     if piece.string[piece.end() :].lstrip().startswith("("):
-        remedy = suggest(word.lower(), FUNCTIONS)
-        return InvalidValue(f"{quote(word.lower())} is not a function here", ", ".join(FUNCTIONS), remedy)
+        remedy = suggest(word.lower(), tree.FUNCTIONS)
+        return InvalidValue(f"{quote(word.lower())} is not a function here", ", ".join(tree.FUNCTIONS), remedy)
     return _no_column(word.lower())
 
 
