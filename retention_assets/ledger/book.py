@@ -34,7 +34,7 @@ from retention_assets.policy.book import (
     decide_outside,
 )
 from retention_assets.policy.durations import Duration, parse_duration, text_of
-from retention_assets.policy.model import Hold, Keeper, RetainRule
+from retention_assets.policy.model import Hold, Keeper
 from retention_assets.policy.realms import NAME_RULE, RESERVED, is_realm_name, purge_named, purged_hold, with_parents
 from retention_assets.sql.columns import DatabaseTime
 from retention_assets.sql.transactions import insert_or_skip, portions
@@ -331,20 +331,10 @@ def place_in(tx: WriteTransaction, hold: Hold, actor: str) -> None:
 
 
 def _detail_of(hold: Keeper, source: str) -> dict[str, Any]:
-    about = {
-        "name": hold.name,
-        "source": source,
-        "datasets": hold.datasets.model_dump(mode="json", by_alias=True, exclude_defaults=True),
-    }
-    if isinstance(hold, RetainRule):
-        lines = hold.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"name", "reason", "datasets"})
-        return {**about, "retain": lines}
-    return {
-        **about,
-        "transactions": hold.transactions,
-        "owner": hold.owner,
-        "until": text_of(hold.until) if hold.until else None,
-    }
+    detail = {"name": hold.name, "source": source, **hold.scope}
+    if isinstance(hold, Hold):
+        detail |= {"owner": hold.owner, "until": text_of(hold.until) if hold.until else None}
+    return detail
 
 
 def _live() -> Select[Any]:

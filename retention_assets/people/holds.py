@@ -36,7 +36,7 @@ from retention_assets.pipeline.stage import by_folder, read_output
 from retention_assets.policy.datahub import escape_glob
 from retention_assets.policy.durations import text_of
 from retention_assets.policy.globs import is_literal, protecting
-from retention_assets.policy.model import Glob, Hold, Keeper, RetainRule
+from retention_assets.policy.model import Glob, Hold, Keeper
 from retention_assets.policy.sentences import count, hold_sentence
 from retention_assets.render.tables import hold_table
 from retention_assets.settings.model import Settings
@@ -110,19 +110,8 @@ def with_wildcards(text: str) -> str:
 
 
 def _hold_row(hold: Keeper, source: str) -> dict[str, Any]:
-    datasets = hold.datasets.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-    if isinstance(hold, RetainRule):
-        lines = hold.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"name", "reason", "datasets"})
-        scope = {"datasets": datasets, "retain": lines}
-        return {"name": hold.name, "source": source, "scope": scope, "reason": hold.reason, "owner": "", "until": None}
-    return {
-        "name": hold.name,
-        "source": source,
-        "scope": {"datasets": datasets, "transactions": hold.transactions},
-        "reason": hold.reason,
-        "owner": hold.owner,
-        "until": hold.until,
-    }
+    about = {"name": hold.name, "source": source, "scope": hold.scope}
+    return {**about, "reason": hold.reason, "owner": hold.owner, "until": hold.until}
 
 
 @operation(

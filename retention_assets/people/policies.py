@@ -348,7 +348,7 @@ def load_policy_files(request: LoadRequest, environment: Environment) -> Result:
                 "name": decision.name,
                 "outcome": decision.outcome.value,
                 "reason": decision.reason,
-                "touched": [scope.model_dump(mode="json", by_alias=True, exclude_defaults=True) for scope in decision.touched],
+                "touched": [scope.as_written for scope in decision.touched],
             }
             for decision in decisions
         ],

@@ -69,29 +69,23 @@ class Duration:
         date = (f"{months}M" if months else "") + (f"{days}D" if days else "")
         return f"P{date}" + (f"T{seconds}S" if seconds else "")
 
+    @property
+    def _amounts(self) -> tuple[int, ...]:
+        """Years, months, days, hours, minutes, seconds."""
+        hours, rest = divmod(self.seconds, 3600)
+        return self.months // 12, self.months % 12, self.days, hours, rest // 60, rest % 60
+
     def iso(self) -> str:
         """ISO 8601: `P2Y`, `P30D`, `PT36H`. It parses back to this value."""
-        hours, rest = divmod(self.seconds, 3600)
-        date = ((self.months // 12, "Y"), (self.months % 12, "M"), (self.days, "D"))
-        time = ((hours, "H"), (rest // 60, "M"), (rest % 60, "S"))
-        day, clock = ("".join(f"{amount}{unit}" for amount, unit in part if amount) for part in (date, time))
+        amounts = [f"{amount}{unit}" if amount else "" for amount, unit in zip(self._amounts, "YMDHMS", strict=True)]
+        day, clock = "".join(amounts[:3]), "".join(amounts[3:])
         return f"P{day}" + (f"T{clock}" if clock else "") if day or clock else "PT0S"
 
     def words(self) -> str:
         """For people: `2 years`, `30 days`, `1 day and 12 hours`."""
-        parts: list[str] = []
-        hours, rest = divmod(self.seconds, 3600)
-        for amount, unit in (
-            (self.months // 12, "year"),
-            (self.months % 12, "month"),
-            (self.days, "day"),
-            (hours, "hour"),
-            (rest // 60, "minute"),
-            (rest % 60, "second"),
-        ):
-            if amount:
-                parts.append(f"{amount} {unit}{'' if amount == 1 else 's'}")
-        return " and ".join(parts) or "0 seconds"
+        units = ("year", "month", "day", "hour", "minute", "second")
+        amounts = [(amount, unit) for amount, unit in zip(self._amounts, units, strict=True) if amount]
+        return " and ".join(f"{amount} {unit}{'' if amount == 1 else 's'}" for amount, unit in amounts) or "0 seconds"
 
     def before(self, instant: datetime) -> datetime:
         return _move(instant, -self.months, timedelta(days=-self.days, seconds=-self.seconds))

@@ -153,26 +153,15 @@ def _check_top(document: Document) -> None:
     for key, value in document.data.items():
         line = document.line((key,))
         if key not in keys:
-            problems.append(
-                Problem(
-                    "is not a known key", file=document.file, line=line, key=key, expected=f"one of {', '.join(keys)}",
-                    remedy=suggest(key, keys),
-                )
-            )  # fmt: skip
+            expected, what = f"one of {', '.join(keys)}", "is not a known key"
+            problems.append(Problem(what, document.file, line, key=key, expected=expected, remedy=suggest(key, keys)))
         elif value is not None and not isinstance(value, list):
             problems.append(Problem("has the wrong type", file=document.file, line=line, key=key, expected="a list"))
     if problems:
         raise BadInput(problems)
     if not document.data:
-        raise BadInput(
-            Problem(
-                "is empty",
-                file=document.file,
-                line=document.line(()),
-                expected=f"the keys {', '.join(keys)}",
-                remedy="For no policies write `policies: []`.",
-            )
-        )
+        expected, remedy = f"the keys {', '.join(keys)}", "For no policies write `policies: []`."
+        raise BadInput(Problem("is empty", file=document.file, line=document.line(()), expected=expected, remedy=remedy))
 
 
 def _read_parts(document: Document, list_: str, model: type[V], problems: list[Problem]) -> list[tuple[_Part, V]]:

@@ -10,14 +10,7 @@ from zoneinfo import ZoneInfo, available_timezones
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, PlainValidator, model_validator
 
 from retention_assets.errors import InvalidValue, quote, suggest
-from retention_assets.policy.durations import (
-    EXPECTED_DURATION,
-    EXPECTED_INSTANT,
-    Duration,
-    as_duration,
-    parse_instant,
-    text_of,
-)
+from retention_assets.policy.durations import EXPECTED_DURATION, EXPECTED_INSTANT, Duration, as_duration, parse_instant, text_of
 from retention_assets.policy.globs import protects
 from retention_assets.policy.sizes import SIZE_PATTERN, parse_size, size_text
 from retention_assets.policy.where import parse_condition
@@ -175,6 +168,10 @@ class Datasets(Value):
     include: Annotated[Some[DatasetGlob], Field(description="Globs over store/name. One match is enough.")]
     exclude: Annotated[Several[DatasetGlob], Field(description="Globs of datasets that are left out.")] = ()
     with_: Annotated[Attributes, Field(alias="with", description="Attributes that a dataset must have with these values.")] = {}
+
+    @property
+    def as_written(self) -> dict[str, Any]:
+        return self.model_dump(mode="json", by_alias=True, exclude_defaults=True)
 
 
 class AttributeTime(Value):
@@ -469,7 +466,7 @@ class Policy(Value):
         return bool(self.select.beyond or self.select.from_table or self.lines_about_branches)
 
     @model_validator(mode="after")
-    def _windows_are_of_one_kind(self) -> Self:
+    def _joins(self) -> Self:
         if self.select.from_table and self.branches.windows:
             raise InvalidValue(
                 "has windows beside select.from_table, which takes those of the branches from the dataset",
@@ -477,10 +474,6 @@ class Policy(Value):
                 "Leave out one of them.",
                 key="branches",
             )
-        return self
-
-    @model_validator(mode="after")
-    def _grace_is_meant(self) -> Self:
         if not self.grace and self.confirm is None:
             raise InvalidValue(
                 "a grace of 0s leaves no time to take a mark back",
@@ -529,10 +522,16 @@ class Hold(Value):
     def covers(self, transaction: str) -> bool:
         return self.transactions is None or protects(transaction, self.transactions)
 
+    @property
+    def scope(self) -> dict[str, Any]:
+        return {"datasets": self.datasets.as_written, "transactions": self.transactions}
+
 
 class RetainRule(Value):
     """No policy may take what meets every line of this rule: it is neither marked nor swept."""
 
+    owner: ClassVar[str] = ""
+    until: ClassVar[None] = None
     name: Name
     reason: Text
     datasets: HeldDatasets
@@ -557,6 +556,11 @@ class RetainRule(Value):
     def is_live(self, _: datetime) -> bool:
         """True at any time: a rule ends when it is taken out of its file."""
         return True
+
+    @property
+    def scope(self) -> dict[str, Any]:
+        lines = self.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"name", "reason", "datasets"})
+        return {"datasets": self.datasets.as_written, "retain": lines}
 
 
 Keeper = Hold | RetainRule

@@ -84,19 +84,16 @@ def sentence(policy: Policy) -> str:
 
 def hold_sentence(hold: Keeper) -> str:
     if isinstance(hold, RetainRule):
-        return _retain_sentence(hold)
+        lines = [f"for which this holds: {hold.where.text}"] if hold.where else []
+        lines += [f"that are open or closed at most {hold.younger_than.words()} ago"] if hold.younger_than else []
+        lines += [f"that are {_listed(_newest(hold.newest), 'or')}{_counted(hold.newest)}"] if hold.newest else []
+        about = f"Retains transactions of {_datasets(hold.datasets)} {_joined(lines)}"
+        return f"{about}: no policy takes them, because: {hold.reason}."
     which = f"transactions {_listed(hold.transactions)}" if hold.transactions else "everything"
     text = f"Holds {which} of {_datasets(hold.datasets)}: nothing of it is marked or swept"
     text += f" until {minute_in_utc(hold.until)}" if hold.until else " until it is released"
     text += f", because: {hold.reason}" if hold.reason else ""
     return f"{text}{f' (owner {hold.owner})' if hold.owner else ''}."
-
-
-def _retain_sentence(rule: RetainRule) -> str:
-    lines = [f"for which this holds: {rule.where.text}"] if rule.where else []
-    lines += [f"that are open or closed at most {rule.younger_than.words()} ago"] if rule.younger_than else []
-    lines += [f"that are {_listed(_newest(rule.newest), 'or')}{_counted(rule.newest)}"] if rule.newest else []
-    return f"Retains transactions of {_datasets(rule.datasets)} {_joined(lines)}: no policy takes them, because: {rule.reason}."
 
 
 def _datasets(datasets: Datasets) -> str:
@@ -171,7 +168,7 @@ def _window(part: Selection | Window) -> Iterator[str]:
         yield "they are not of the view that was current at that cut-off"
 
 
-def _newest(counts: Beyond | Newest) -> list[str]:
+def _newest(counts: Newest) -> list[str]:
     newest = []
     if counts.transactions is not None:
         newest.append(f"among the newest {count(counts.transactions, 'data transaction')} of any branch")
@@ -184,7 +181,7 @@ def _newest(counts: Beyond | Newest) -> list[str]:
     return newest
 
 
-def _counted(counts: Beyond | Newest) -> str:
+def _counted(counts: Newest) -> str:
     among = f", counting only those where {counts.where.text}" if counts.where else ""
     return among + (f", separately for each {_listed(counts.per)}" if counts.per else "")
 

@@ -14,20 +14,7 @@ from functools import lru_cache
 from itertools import chain
 from typing import Any, NamedTuple
 
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    Table,
-    Text,
-    Update,
-    and_,
-    case,
-    cast,
-    func,
-    select,
-    tuple_,
-    update,
-)
+from sqlalchemy import ColumnElement, Connection, Table, Text, Update, and_, case, cast, func, select, tuple_, update
 
 from retention_assets.ledger.audit.chain import ActType, RowSeal, teach_seals
 from retention_assets.ledger.schema import (
