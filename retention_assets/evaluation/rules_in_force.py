@@ -344,7 +344,7 @@ def _take_over(ledger: Ledger, environment: Environment, name: str, actor: str) 
     everything = environment.settings.overwrite_user_policies
     forced = {entry.name for entry in files.entries if entry.force_overwrite or everything}
     decisions = ledger.policy_book.take_over(entries, f"datahub:{name}", actor, forced)
-    return [outside.decision.reason for outside in decisions if outside.decision.outcome is not LoadOutcome.SKIPPED]
+    return [decision.reason for decision in decisions if decision.outcome is not LoadOutcome.SKIPPED]
 
 
 def warn_of_unknown(entries: Iterable[AspectEntry], datasets: Sequence[str], environment: Environment) -> list[str]:

@@ -26,7 +26,6 @@ from retention_assets.policy.book import (
     BookItem,
     Loaded,
     LoadOutcome,
-    OutsideDecision,
     OutsideEntry,
     Stored,
     as_loaded,
@@ -111,16 +110,15 @@ class PolicyBook(LedgerPart):
     @audited
     def take_over(
         self, tx: WriteTransaction, found: Sequence[OutsideEntry], source: str, actor: str, forced: Collection[str] = ()
-    ) -> list[OutsideDecision]:
+    ) -> list[BookDecision]:
         """Take over versions that people wrote outside, end those that they removed there, and return the decisions."""
         decisions = decide_outside(_lock_newest(tx), found, source, forced)
-        at = tx.present()
-        for outside in decisions:
-            decision, stored = outside.decision, outside.decision.stored
+        at, authors = tx.present(), {entry.loaded.name: f"{source} {entry.written_by}" for entry in found}
+        for decision in decisions:
             if decision.outcome is LoadOutcome.WRITTEN:
-                _append(tx, replace(decision.written(outside.written_by, at), system=False), decision.reason)
-            elif decision.outcome is LoadOutcome.ABSENT and stored is not None:
-                _append(tx, _ended(stored, actor, at), decision.reason)
+                _append(tx, replace(decision.written(authors[decision.name], at), system=False), decision.reason)
+            elif decision.outcome is LoadOutcome.ABSENT and decision.stored is not None:
+                _append(tx, _ended(decision.stored, actor, at), decision.reason)
         return decisions
 
     @audited

@@ -115,9 +115,8 @@ def as_loaded(item: BookItem) -> Loaded:
 
 def item_of(name: str, content: str) -> BookItem | None:
     """Parse a stored content; None where this release no longer understands it."""
-    model: type[BookItem] = Policy
-    if name.startswith((PREFIX, VISIBILITY_PREFIX)):
-        model = AspectEntry if name.startswith(PREFIX) else VisibilityRule
+    kinds: dict[str, type[BookItem]] = {PREFIX: AspectEntry, VISIBILITY_PREFIX: VisibilityRule}
+    model = next((kind for prefix, kind in kinds.items() if name.startswith(prefix)), Policy)
     try:
         return model.model_validate_json(content)
     except ValidationError:
@@ -231,17 +230,9 @@ class OutsideEntry:
     written_at: datetime
 
 
-@dataclass(frozen=True)
-class OutsideDecision:
-    """Decision about an entry of another system: WRITTEN in its author's name, or ABSENT where it is gone there."""
-
-    decision: BookDecision
-    written_by: str
-
-
 def decide_outside(
     newest: Iterable[Stored], entries: Sequence[OutsideEntry], source: str, forced: Collection[str] = ()
-) -> list[OutsideDecision]:
+) -> list[BookDecision]:
     """Decide about each entry, and about each that came from this source and is gone. Of people the last writer wins.
 
     `source` begins the name of whoever wrote an entry there; `forced` are the names that the files force.
@@ -251,14 +242,12 @@ def decide_outside(
     for entry in entries:
         loaded, before = entry.loaded, stored.get(entry.loaded.name)
         outcome, reason = _judged_outside(entry, before, source, forced)
-        decision = BookDecision(loaded.name, outcome, f"{_display_name(loaded.name)} {reason}", loaded, before)
-        decisions.append(OutsideDecision(decision, f"{source} {entry.written_by}"))
+        decisions.append(BookDecision(loaded.name, outcome, f"{_display_name(loaded.name)} {reason}", loaded, before))
     present = {entry.loaded.name for entry in entries}
     gone = [old for old in stored.values() if old.name not in present and not old.revoked and _is_from(old, source)]
     reason = "is no longer in DataHub, so it is no longer in force."
     return decisions + [
-        OutsideDecision(BookDecision(old.name, LoadOutcome.ABSENT, f"{_display_name(old.name)} {reason}", None, old), source)
-        for old in gone
+        BookDecision(old.name, LoadOutcome.ABSENT, f"{_display_name(old.name)} {reason}", None, old) for old in gone
     ]
 
 

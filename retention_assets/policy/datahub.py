@@ -124,13 +124,9 @@ def read_entries(document: Document) -> list[AspectEntry]:
         entries.append(entry)
         line = document.line((index,))
         if entry.key in lines:
-            problems.append(
-                Problem(
-                    f"has a second entry for entity {entry.entity} and aspect {entry.aspect}", file=document.file, line=line,
-                    policy=entry.name, expected="one entry for each entity and aspect",
-                    remedy=f"The other one is on line {lines[entry.key]}.",
-                )
-            )  # fmt: skip
+            what = f"has a second entry for entity {entry.entity} and aspect {entry.aspect}"
+            expected, remedy = "one entry for each entity and aspect", f"The other one is on line {lines[entry.key]}."
+            problems.append(Problem(what, document.file, line, entry.name, expected=expected, remedy=remedy))
         lines[entry.key] = line
     if problems:
         raise BadInput(problems)

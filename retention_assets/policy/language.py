@@ -45,12 +45,10 @@ class PolicyFile(Value):
 
 @dataclass(frozen=True)
 class Policies:
-    """Policies of the files in (file name, position) order, with holds, DataHub entries and visibility rules.
-
-    Retain rules follow the holds: they come and go with their files like these, and keep by condition instead of by name.
-    """
+    """Policies of the files in (file name, position) order, with holds, DataHub entries and visibility rules."""
 
     policies: tuple[Policy, ...] = ()
+    # retain rules follow the holds: they come and go with their files like these, and keep by condition instead of by name
     holds: tuple[Keeper, ...] = ()
     entries: tuple[AspectEntry, ...] = ()
     visibility: tuple[VisibilityRule, ...] = ()
@@ -188,9 +186,8 @@ def _repeated(parts: Iterable[tuple[str | None, _Part]], key: str, what: str, ex
 
 
 def _repeated_names(parts: Iterable[tuple[_Part, object]], what: str) -> Iterator[Problem]:
-    return _repeated(
-        [(part.name, part) for part, _ in parts], "name", f"is also the name of another {what}", "a name of its own"
-    )
+    named = [(part.name, part) for part, _ in parts]
+    return _repeated(named, "name", f"is also the name of another {what}", "a name of its own")
 
 
 def _reserved(parts: Sequence[_Part]) -> Iterator[Problem]:

@@ -542,15 +542,12 @@ class RetainRule(Value):
     @model_validator(mode="after")
     def _keeps_something(self) -> Self:
         if self.where is None and self.younger_than is None and self.newest is None:
-            raise InvalidValue(
-                "has no line that says what is retained", "where, younger_than or newest",
-                "To keep all of a dataset, place a hold.",
-            )  # fmt: skip
+            remedy = "To keep all of a dataset, place a hold."
+            raise InvalidValue("has no line that says what is retained", "where, younger_than or newest", remedy)
         return self
 
     @property
     def looks_along_lines(self) -> bool:
-        """True if the answer about one transaction depends on the others of its line."""
         return self.newest is not None
 
     def is_live(self, _: datetime) -> bool:

@@ -6,7 +6,7 @@ from retention_assets.errors import InvalidValue
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _SIZE = re.compile(rf"([0-9]{{1,18}}) ?({'|'.join(_UNITS)})")
-SIZE_PATTERN = f"^[0-9]{{1,18}} ?({'|'.join(_UNITS)})$"
+SIZE_PATTERN = f"^{_SIZE.pattern}$"
 # sums of two such sizes fit 64 bits
 MOST_BYTES = 1 << 60
 _EXPECTED = f"a size from 1B to {MOST_BYTES >> 50}PiB, such as 10GiB"

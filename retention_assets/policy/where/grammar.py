@@ -149,7 +149,10 @@ class _Phrases(Transformer[Token, Phrase]):
 
     def among(self, left: Phrase, negation: Token | None, _in: Token, *rest: _Piece) -> Phrase:
         listed = [tree.enclosed(phrase) for phrase in _phrases(rest)]
-        tree.need_plain(listed)
+        for phrase in listed:
+            # A column in a list would hide a comparison of two columns.
+            if not isinstance(phrase.term, Literal):
+                raise InvalidValue(f"{quote(phrase.words)} is not a plain value", "numbers or texts in IN (…)")
         phrases = tree.alike([left, *listed])
         tree.need_known(phrases)
         return _tested(tree.applied("in", Kind.TRUTH, phrases), negation)
@@ -227,7 +230,8 @@ class _Phrases(Transformer[Token, Phrase]):
 
     def cast(self, _cast: Token, _open: Token, phrase: Phrase, _as: Token, name: Token, _close: Token) -> Phrase:
         target = TARGETS[name.lower()]
-        tree.need_cast(phrase, target)
+        if target not in tree.CASTS[phrase.kind]:
+            raise InvalidValue(f"{quote(phrase.words)} is {phrase.kind.value}", f"something that can become {target.value}")
         return tree.applied("cast", target, [tree.enclosed(phrase)])
 
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import NamedTuple, NoReturn, TypeAlias
+from typing import ClassVar, NamedTuple, NoReturn, TypeAlias
 
 from retention_assets.errors import InvalidValue, quote, suggest
 from retention_assets.policy.durations import EXPECTED_INSTANT, micros, parse_instant
@@ -77,10 +77,7 @@ class Attribute:
     """The value of one key of the attributes; null where the key is absent."""
 
     key: str
-
-    @property
-    def kind(self) -> Kind:
-        return Kind.TEXT
+    kind: ClassVar[Kind] = Kind.TEXT
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,18 +295,6 @@ def need_kind(phrase: Phrase, kinds: Sequence[Kind], where: str) -> None:
             remedy = "Compare it with a value."
         wanted = " or ".join(kind.value for kind in kinds)
         raise InvalidValue(f"{quote(phrase.words)} is {phrase.kind.value}", f"{wanted} {where}", remedy)
-
-
-def need_cast(phrase: Phrase, target: Kind) -> None:
-    if target not in CASTS[phrase.kind]:
-        raise InvalidValue(f"{quote(phrase.words)} is {phrase.kind.value}", f"something that can become {target.value}")
-
-
-def need_plain(phrases: Sequence[Phrase]) -> None:
-    """Refuse anything but written values: a column in a list hides a comparison of two columns."""
-    for phrase in phrases:
-        if not isinstance(phrase.term, Literal):
-            raise InvalidValue(f"{quote(phrase.words)} is not a plain value", "numbers or texts in IN (…)")
 
 
 def need_known(phrases: Sequence[Phrase]) -> None:
