@@ -174,8 +174,7 @@ def _accept_policies(request: AcceptRequest, environment: Environment, ledger: L
         )
     ledger.holds.note_files(files.holds, request.actor, folders_of_policies(settings), ends=False, takes_over=True)
     accepted = ledger.accept(request.actor, request.reason, None, with_rows=False, policies=about)
-    head = accepted.head
-    return _accepted(f"The policies are accepted by ledger {head.ledger}", head, None, accepted.faults)
+    return _accepted(f"The policies are accepted by ledger {accepted.head.ledger}", accepted.head, None, accepted.faults)
 
 
 def _may_write(file: HeadFile, ledger: Ledger) -> bool:

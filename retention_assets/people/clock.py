@@ -84,12 +84,9 @@ def clock_reset(request: ClockResetRequest, environment: Environment) -> Result:
 
 def _present(as_of: datetime | None, ledger: Ledger) -> datetime:
     if as_of is not None and not ledger.clock.simulated:
-        raise BadInput(
-            Problem(
-                "is for simulated clocks alone", key="as_of", value=text_of(as_of), expected="nothing: the present is meant",
-                remedy="Correct the clock of this machine, and leave it out.",
-            )
-        )  # fmt: skip
+        expected, remedy = "nothing: the present is meant", "Correct the clock of this machine, and leave it out."
+        what, value = "is for simulated clocks alone", text_of(as_of)
+        raise BadInput(Problem(what, key="as_of", value=value, expected=expected, remedy=remedy))
     return ledger.clock.present(as_of)
 
 

@@ -312,8 +312,8 @@ def _opened(
             log = read_if_any(environment, dataset)
         else:
             rules = _rules(environment, ledger, dataset, at)
-            counting = [rule.datasets for rule in (*rules.policies, *rules.holds) if rule.looks_along_lines]
-            counts = any(matches(dataset, datasets.include) for datasets in counting)
+            counting = (rule for rule in (*rules.policies, *rules.holds) if rule.looks_along_lines)
+            counts = matches(dataset, [glob for rule in counting for glob in rule.datasets.include])
             holds = named_holds(holds_in_force(ledger, environment.settings, at))
             asked = OnlySome({dataset: [only]}, ledger.realms.purging() if ledger else (), holds)
             log = read_if_any(environment, dataset, asked, whole_lines=counts)

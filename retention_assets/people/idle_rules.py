@@ -7,13 +7,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.errors import did_you_mean
-from retention_assets.frames.log import LOG, Log, holds_name
+from retention_assets.frames.log import Log, holds_name
 from retention_assets.frames.verdicts.candidate_marks import columns_for, retained_by
 from retention_assets.ledger import Ledger
-from retention_assets.pipeline.stage import by_folder, read_output
+from retention_assets.pipeline.stage import Source, by_folder, read_output, read_transactions
 from retention_assets.policy.globs import is_literal, matching, protecting
 from retention_assets.policy.language import Policies
-from retention_assets.policy.model import Hold, RetainRule
+from retention_assets.policy.model import Keeper, RetainRule
 from retention_assets.policy.sentences import count
 
 _ASSET = "candidate_marks"
@@ -38,20 +38,27 @@ def idle_rules(policies: Policies, ledger: Ledger | None) -> list[str]:
         idle = (glob for glob in exclude if not any(protecting(names, (glob,))))
         faults += [f"Policy {policy.name} excludes nothing by {_listed((glob,), names)}" for glob in idle]
     at = ledger.clock.present(None)
-    for hold in (*policies.holds, *ledger.holds.in_force(at)):
-        if isinstance(hold, RetainRule):
-            faults += _idle_retain_rule(hold, names, ledger.publications.named("transaction_log"), at)
-        else:
-            faults += _idle_hold(hold, names, folders)
+    for keeper in (*policies.holds, *ledger.holds.in_force(at)):
+        faults += _idle(keeper, names, folders, ledger, at)
     return list(dict.fromkeys(faults))
 
 
-def _idle_retain_rule(rule: RetainRule, names: Sequence[str], logs: Mapping[str, str], at: datetime) -> Iterator[str]:
-    datasets = [name for name in names if holds_name(rule, name)]
+def _idle(keeper: Keeper, names: Sequence[str], folders: Mapping[str, str], ledger: Ledger, at: datetime) -> Iterator[str]:
+    nothing = f"Hold {keeper.name or '(without a name)'} holds nothing"
+    if isinstance(keeper, RetainRule):
+        nothing = f"Retain rule {keeper.name} retains nothing"
+    datasets = [name for name in names if holds_name(keeper, name)]
     if not datasets:
-        yield f"Retain rule {rule.name} retains nothing: no dataset matches {_listed(rule.datasets.include, names)}"
-    elif not _retains(rule, {name: logs[name] for name in datasets if name in logs}, at):
-        yield f"Retain rule {rule.name} retains nothing: no transaction of {count(len(datasets), 'dataset')} meets its lines."
+        yield f"{nothing}: no dataset matches {_listed(keeper.datasets.include, names)}"
+    elif isinstance(keeper, RetainRule):
+        logs = ledger.publications.named("transaction_log")
+        if not _retains(keeper, {name: logs[name] for name in datasets if name in logs}, at):
+            yield f"{nothing}: no transaction of {count(len(datasets), 'dataset')} meets its lines."
+    else:
+        for glob in keeper.transactions or ():
+            near: list[str] = []
+            if not _has_transaction(glob, {name: folders[name] for name in datasets}, near):
+                yield f"{nothing} by {_listed((glob,), near)}"
 
 
 def _retains(rule: RetainRule, logs: Mapping[str, str], at: datetime) -> bool:
@@ -59,27 +66,14 @@ def _retains(rule: RetainRule, logs: Mapping[str, str], at: datetime) -> bool:
         for first in range(0, len(datasets), _DATASETS_AT_ONCE):
             names = datasets[first : first + _DATASETS_AT_ONCE]
             try:
-                rows = read_output(folder, "transactions", names, columns_for((), keepers=[rule]))
+                rows = read_transactions([Source(folder)], names, columns_for((), keepers=[rule]))
                 about = read_output(folder, "datasets", names)
             except (OSError, pa.ArrowInvalid):
                 # Housekeeping removed the folder: the answer is unknown.
                 return True
-            rows = rows.cast(pa.schema([LOG.field(name) for name in rows.column_names]))
             if retained_by([rule], Log(rows, about), at).any():
                 return True
     return False
-
-
-def _idle_hold(hold: Hold, names: Sequence[str], folders: Mapping[str, str]) -> Iterator[str]:
-    rule = f"Hold {hold.name or '(without a name)'}"
-    datasets = [name for name in names if holds_name(hold, name)]
-    if not datasets:
-        yield f"{rule} holds nothing: no dataset matches {_listed(hold.datasets.include, names)}"
-        return
-    for glob in hold.transactions or ():
-        near: list[str] = []
-        if not _has_transaction(glob, {name: folders[name] for name in datasets}, near):
-            yield f"{rule} holds nothing by {_listed((glob,), near)}"
 
 
 def _has_transaction(glob: str, folders: Mapping[str, str], near: list[str]) -> bool:

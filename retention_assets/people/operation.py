@@ -311,7 +311,6 @@ def fields_of(request: type[Request]) -> list[RequestField]:
     fields = []
     for name, info in request.model_fields.items():
         annotations = {type(each): each for each in info.metadata}
-        only = annotations.get(Only)
         if name == "actor":
             continue
         kind = _unwrapped(info.annotation)
@@ -325,7 +324,7 @@ def fields_of(request: type[Request]) -> list[RequestField]:
                 default=None if info.is_required() else info.default,
                 help=info.description or "",
                 flags=annotations.get(Flags) or Flags(f"--{name.replace('_', '-')}"),
-                only=only,
+                only=annotations.get(Only),
             )
         )
     return sorted(fields, key=lambda field: field.name == "reason")

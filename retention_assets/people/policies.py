@@ -48,11 +48,10 @@ from retention_assets.people.operation import (
     what_is_missing,
 )
 from retention_assets.people.output import echo
-from retention_assets.policy import datahub
 from retention_assets.policy.book import BookDecision, Stored, item_of, sentence_of
 from retention_assets.policy.language import Policies, load_policies, may_be_about, policy_schema
-from retention_assets.policy.model import INDEPENDENT, RetainRule, named_holds, visibility_sentence
-from retention_assets.policy.sentences import count, hold_sentence, sentence
+from retention_assets.policy.model import INDEPENDENT, RetainRule, named_holds
+from retention_assets.policy.sentences import count, hold_sentence
 from retention_assets.render.tables import book_tables, compare_tables, load_table, preview_tables, version_table
 from retention_assets.settings.model import Settings
 from retention_assets.stores.logs import read_lines
@@ -128,19 +127,18 @@ def validate_policies(request: ValidateRequest, environment: Environment) -> Res
     if from_settings:
         warnings = [*_store_warnings(environment), *_heads_warning(settings), *_entry_notes(policies, environment), *warnings]
     idle = _idle_rules(policies, environment) if from_settings else []
-    rules = [(policy.name, sentence(policy)) for policy in policies.policies]
-    rules += [(entry.name, datahub.sentence(entry)) for entry in policies.entries]
+    rules = [(policy.name, sentence_of(policy)) for policy in policies.policies]
+    rules += [(entry.name, sentence_of(entry)) for entry in policies.entries]
     retain = [(rule.name, hold_sentence(rule)) for rule in policies.holds if isinstance(rule, RetainRule)]
     holds = [(hold.name or "", hold_sentence(hold)) for hold in named_holds(policies.holds)]
-    visibility = [(rule.name, visibility_sentence(rule)) for rule in policies.visibility]
-    none = [] if rules else ["No policy is in force: nothing is marked or deleted."]
+    visibility = [(rule.name, sentence_of(rule)) for rule in policies.visibility]
     named = {"policies": rules, "holds": holds, "retain": retain, "visibility": visibility}
     counts = [count(len(rules), "policy", "policies"), count(len(holds), "hold")]
     counts += [count(len(retain), "retain rule")] if retain else []
     return Result(
         sentences=[
             *(f"{name}\n  {words}\n" for part in named.values() for name, words in part),
-            *none,
+            *([] if rules else ["No policy is in force: nothing is marked or deleted."]),
             f"{', '.join(counts[:-1])} and {counts[-1]} are valid.",
         ],
         next="`retention preview` shows what they would mark." if from_settings else "",
