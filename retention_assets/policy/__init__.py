@@ -21,6 +21,7 @@ from retention_assets.policy.model import (
     BRANCHED,
     INDEPENDENT,
     STATUSES,
+    AttributeTime,
     Beyond,
     Branches,
     Datasets,
@@ -43,7 +44,7 @@ from retention_assets.policy.sentences import SCHEDULED, deletion_message, hold_
 from retention_assets.policy.where import parse_condition
 
 __all__ = [
-    "BRANCHED", "INDEPENDENT", "SCHEDULED", "STATUSES", "AspectEntry", "Beyond", "BookDecision", "Branches",
+    "BRANCHED", "INDEPENDENT", "SCHEDULED", "STATUSES", "AspectEntry", "AttributeTime", "Beyond", "BookDecision", "Branches",
     "Datasets", "Duration", "Hold", "KeepAll", "Keeper", "Limits", "LoadOutcome", "Loaded", "Newest", "OlderThan",
     "Policies", "Policy", "RetainRule", "Selection", "Stored", "Sweep", "VisibilityRule", "Window", "as_loaded", "compare",
     "datasets_touched", "deletion_message", "from_micros", "hold_sentence", "load_policies", "matches", "micros", "named_holds",
