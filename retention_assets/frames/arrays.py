@@ -56,6 +56,26 @@ def sums_in_halves(values: Ints, starts: Ints) -> tuple[Ints, Ints]:
     return high + (low >> 32), low & 0xFFFFFFFF
 
 
+def changes(values: Ints) -> Bools:
+    """True for the first value, and for each that differs from the one before it."""
+    changed = np.ones(len(values), dtype=bool)
+    np.not_equal(values[1:], values[:-1], out=changed[1:])
+    return changed
+
+
+def places_from_end(starts: Ints, length: int) -> Ints:
+    """1 for the last row of each run, 2 for the one before it; the runs begin at `starts` and have this length together."""
+    ends = np.append(starts, length)[1:]
+    return np.repeat(ends, ends - starts) - np.arange(length)
+
+
+def inverse(order: Ints) -> Ints:
+    """Place of each number in a permutation."""
+    places = np.empty(len(order), dtype=np.int64)
+    places[order] = np.arange(len(order))
+    return places
+
+
 def keys_of(table: pa.Table) -> pa.Array:
     """Dataset and transaction joined by a separator that no name contains."""
     return join_chunks(pc.binary_join_element_wise(table["dataset"].cast(pa.string()), table["transaction"], "\0"))

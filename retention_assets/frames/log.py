@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from retention_assets.frames.arrays import NEVER, Bools, Ints, as_micros, flags, integers, join_chunks, keys_of
+from retention_assets.frames.arrays import NEVER, Bools, Ints, as_micros, changes, flags, integers, join_chunks, keys_of
 from retention_assets.policy.globs import matches, protects
 from retention_assets.policy.model import Datasets, Keeper
 from retention_assets.policy.realms import REALM, has_attributes
@@ -186,7 +186,7 @@ def holds_name(hold: Keeper, name: str) -> bool:
 def bounds_of(log: pa.Table) -> Ints:
     """First row of each dataset, and the end."""
     index = integers(join_chunks(log["dataset"]).indices, -1)
-    return np.append(np.flatnonzero(np.append(True, index[1:] != index[:-1])), len(index))
+    return np.append(np.flatnonzero(changes(index)), len(index))
 
 
 # attribute of a transaction that a sweep added, and the attribute that names its branch

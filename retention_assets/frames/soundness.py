@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from retention_assets.frames.arrays import Bools, Ints, flags, integers, join_chunks
+from retention_assets.frames.arrays import Bools, Ints, changes, flags, integers, inverse, join_chunks
 from retention_assets.frames.log import (
     ATTRIBUTES,
     CLASS,
@@ -194,7 +194,7 @@ class _Ids:
         rows = np.argsort(keys, kind="stable")
         ordered = keys[rows]
         repeated = np.zeros(n, dtype=bool)
-        repeated[rows[1:][ordered[1:] == ordered[:-1]]] = True
+        repeated[rows[~changes(ordered)]] = True
         parent_keys = np.where(numbers[n : 2 * n] < 0, -1, code * width + numbers[n : 2 * n])
         ref_keys = np.where(numbers[2 * n :] < 0, -1, codes[refs] * width + numbers[2 * n :])
         return cls(ordered, rows, repeated, parent_keys, _found(ordered, rows, ref_keys))
@@ -214,9 +214,7 @@ def _datasets(lines: pa.Table) -> tuple[pa.Array, Ints]:
     encoded = join_chunks(pc.dictionary_encode(lines["dataset"]))
     names = encoded.dictionary
     order = pc.sort_indices(names)
-    rank = np.empty(len(names), dtype=np.int64)
-    rank[order.to_numpy()] = np.arange(len(names))
-    return names.take(order), rank[encoded.indices.to_numpy()]
+    return names.take(order), inverse(order.to_numpy())[encoded.indices.to_numpy()]
 
 
 def _check_words(table: pa.Table, code: Ints, faults: _Faults) -> None:
@@ -238,9 +236,7 @@ def _check_times(table: pa.Table, code: Ints, faults: _Faults) -> None:
 def _parents(table: pa.Table, code: Ints, ids: _Ids) -> tuple[Ints, Bools]:
     n = len(code)
     given = flags(table["parent_given"])
-    follows = np.zeros(n, dtype=bool)
-    follows[1:] = code[1:] == code[:-1]
-    parent = np.where(~given & follows, np.arange(n) - 1, -1)
+    parent = np.where(given | changes(code), -1, np.arange(n) - 1)
     named = np.flatnonzero(given & (ids.parent_keys >= 0))
     parent[named] = ids.find(ids.parent_keys[named])
     unknown = np.zeros(n, dtype=bool)

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.frames.arrays import Bools, Counts, Ints, codes, flags, integers, join_chunks, keys_of, sums_in_halves
-from retention_assets.frames.log import SUMMED, is_in_log, realms_of
+from retention_assets.frames.log import SUMMED, bounds_of, is_in_log, realms_of
 from retention_assets.frames.verdicts.decisions import VERDICTS
 from retention_assets.frames.verdicts.reasons import Reason
 from retention_assets.policy.realms import PURGED_TYPES, is_within
@@ -36,13 +36,11 @@ def largest_datasets(log: pa.Table) -> pa.Table:
     """Largest datasets of a part by bytes, or by transactions where sizes are unknown."""
     if not len(log):
         return _LARGEST_DATASETS.empty_table()
-    dataset = join_chunks(log["dataset"])
-    index = integers(dataset.indices, -1)
-    starts = np.flatnonzero(np.append(True, index[1:] != index[:-1]))
-    counts = np.diff(np.append(starts, len(index)))
+    bounds = bounds_of(log)
+    starts, counts = bounds[:-1], np.diff(bounds)
     high, low = sums_in_halves(integers(log["bytes"], 0).astype(np.int64), starts)
     first = np.lexsort((starts, -counts, -low, -high))[:LARGEST]
-    names = dataset.dictionary.take(pa.array(index[starts[first]])).to_pylist()
+    names = log["dataset"].take(pa.array(starts[first])).to_pylist()
     rows = [
         {"dataset": name, "transactions": int(counts[at]), "bytes": (int(high[at]) << 32) + int(low[at])}
         for name, at in zip(names, first.tolist(), strict=True)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from retention_assets.frames.arrays import Bools, Ints, integers
+from retention_assets.frames.arrays import Bools, Ints, changes, integers, places_from_end
 from retention_assets.frames.log import attribute_of
 from retention_assets.frames.periods import DAY, HOUR, local_times, period_of_day
 from retention_assets.frames.verdicts.reasons import Reason
@@ -77,7 +77,7 @@ class _Counter:
         values, sequence = combination[self.at], np.repeat(np.arange(len(self.starts)), self._sizes)
         order = np.lexsort((values, sequence))
         self.at, values, sequence = self.at[order], values[order], sequence[order]
-        self.starts = np.flatnonzero(_changes(sequence) | _changes(values))
+        self.starts = np.flatnonzero(changes(sequence) | changes(values))
         first: Ints = values[self.starts]
         return first
 
@@ -98,7 +98,7 @@ class _Counter:
             fits = _sums_to_end(weights, self.starts, most) <= most
         else:
             weights = np.broadcast_to(np.int64(1), len(self.at))
-            fits = _places_from_end(self.starts, len(self.at)) <= most
+            fits = places_from_end(self.starts, len(self.at)) <= most
         if self._is_joined.any():
             # The newest that does not fit stands for all that is older.
             is_last = np.append(fits, True)[1:]
@@ -148,7 +148,7 @@ class _Counter:
         group = self.group[np.searchsorted(self.starts, nodes, side="right") - 1]
         order = np.lexsort((begin, group))
         begin, end, group = begin[order], end[order], group[order]
-        above = enclosing(begin, end, _changes(group))
+        above = enclosing(begin, end, changes(group))
         heads = np.sort(subtrees(forest, self._scope.refs.position)[0])
         inside = np.searchsorted(heads, end) - np.searchsorted(heads, begin)
         # heads whose nearest row that counts this is
@@ -194,7 +194,7 @@ def _newest_on_paths(tree: _Tree, period: Ints, most: int) -> Bools:
     order = np.lexsort((tree.begin, rank, tree.group))
     same = np.empty(len(rank), dtype=np.int64)
     begin, end = tree.begin[order], tree.end[order]
-    above = enclosing(begin, end, _changes(tree.group[order]) | _changes(rank[order]))
+    above = enclosing(begin, end, changes(tree.group[order]) | changes(rank[order]))
     same[order] = np.where(above < 0, -1, order[above])
     first = same < 0
     width = np.int64(tree.end.max(initial=0) + 1)
@@ -272,22 +272,16 @@ def _newest(period: Ints, starts: Ints, most: int) -> Ints:
         sequence = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(ends))))
         order = np.lexsort((ends, period, sequence))
         ends, period, sequence = ends[order], period[order], sequence[order]
-        last = np.append((_changes(period) | _changes(sequence))[1:], True)
-        ends, starts = ends[last], np.flatnonzero(_changes(sequence[last]))
-    return ends[_places_from_end(starts, len(ends)) <= most]
+        last = np.append((changes(period) | changes(sequence))[1:], True)
+        ends, starts = ends[last], np.flatnonzero(changes(sequence[last]))
+    return ends[places_from_end(starts, len(ends)) <= most]
 
 
 def _ends(period: Ints, starts: Ints) -> Ints:
     # Places of rows that are followed by another period or by another sequence.
-    changes = _changes(period)
-    changes[starts] = True
-    return np.flatnonzero(np.append(changes[1:], True))
-
-
-def _places_from_end(starts: Ints, length: int) -> Ints:
-    # 1 for the last row of each sequence, 2 for the one before it.
-    ends = np.append(starts[1:], length)[: len(starts)]
-    return np.repeat(ends, ends - starts) - np.arange(length)
+    begins = changes(period)
+    begins[starts] = True
+    return np.flatnonzero(np.append(begins[1:], True))
 
 
 def _combinations(keys: tuple[str, ...], history: History) -> Ints:
@@ -299,10 +293,3 @@ def _combinations(keys: tuple[str, ...], history: History) -> Ints:
         if len(keys) > 1:
             combination = np.unique(combination, return_inverse=True)[1].reshape(-1)
     return history.column(combination)
-
-
-def _changes(values: Ints) -> Bools:
-    # True where a value differs from the one before it, and for the first.
-    changes = np.ones(len(values), dtype=bool)
-    np.not_equal(values[1:], values[:-1], out=changes[1:])
-    return changes

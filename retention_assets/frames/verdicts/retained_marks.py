@@ -39,7 +39,8 @@ def retained_marks(log: Log, marks: pa.Table, rules: Sequence[RetainRule], as_of
     retained: dict[str, RetainedMarks] = {}
     datasets = log.datasets.select(["dataset", "attributes"]).to_pylist()
     attributes = {row["dataset"]: dict(row["attributes"] or ()) for row in datasets}
-    for rows in _by_dataset(log.transactions) if rules and len(marks) else ():
+    for begin, end in pairwise(bounds_of(log.transactions).tolist()) if rules and len(marks) else ():
+        rows = log.transactions.slice(begin, end - begin)
         dataset = rows["dataset"][0].as_py()
         about = [rule for rule in rules if holds_dataset(rule, dataset, attributes.get(dataset, {}))]
         if not about:
@@ -51,12 +52,6 @@ def retained_marks(log: Log, marks: pa.Table, rules: Sequence[RetainRule], as_of
             if len(hits):
                 retained.setdefault(dataset, RetainedMarks(rows["transaction"][int(hits[0])].as_py(), rule.name, len(hits)))
     return retained
-
-
-def _by_dataset(transactions: pa.Table) -> Iterator[pa.Table]:
-    if len(transactions):
-        bounds = bounds_of(transactions).tolist()
-        yield from (transactions.slice(begin, end - begin) for begin, end in pairwise(bounds))
 
 
 def _retained(rows: pa.Table, rule: RetainRule, as_of: datetime) -> _Flags:

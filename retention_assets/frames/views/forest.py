@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from retention_assets.frames.arrays import Bools, Ints
+from retention_assets.frames.arrays import Bools, Ints, changes, inverse
 
 S = TypeVar("S", bound=np.generic)
 
@@ -113,9 +113,7 @@ def chains(parent: Ints, ends: Bools) -> Chains:
     hanging = above_first >= 0
     at = above_first[hanging]
     if order is not None:
-        position = np.empty(n, dtype=np.int64)
-        position[order] = rows
-        at = position[at]
+        at = inverse(order)[at]
     link[hanging] = np.searchsorted(first, at, side="right") - 1
     return Chains(order, first, length, link, _levels(link))
 
@@ -169,7 +167,7 @@ def _subtrees_of_chains(forest: Chains) -> tuple[Ints, Ints]:
         siblings = level[np.argsort(forest.link[level], kind="stable")]
         above = forest.link[siblings]
         before = np.cumsum(size[siblings]) - size[siblings]
-        opens = np.append(True, above[1:] != above[:-1])
+        opens = changes(above)
         before -= np.repeat(before[opens], np.diff(np.append(np.flatnonzero(opens), len(siblings))))
         start[siblings] = start[above] + forest.length[above] + before
     return start, start + size

@@ -13,7 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from retention_assets.frames.arrays import NEVER, Bools, Counts, Ints, Small, as_micros, codes, integers, join_chunks
+from retention_assets.frames.arrays import NEVER, Bools, Counts, Ints, Small, as_micros, codes, integers, inverse, join_chunks
+from retention_assets.frames.log import bounds_of
 from retention_assets.frames.views.forest import Chains, chains
 from retention_assets.policy.model import BRANCHED, INDEPENDENT, STATUSES
 
@@ -39,11 +40,9 @@ class History:
 
     def __init__(self, log: pa.Table, as_of: int) -> None:
         self.log = log
-        dataset = join_chunks(log["dataset"])
-        index = integers(dataset.indices, -1)
-        self.starts = np.flatnonzero(np.append(True, index[1:] != index[:-1])) if len(index) else np.array([], dtype=np.int64)
-        self.names: list[str] = dataset.dictionary.take(pa.array(index[self.starts])).to_pylist()
-        self.sizes = np.diff(np.append(self.starts, len(index)))
+        bounds = bounds_of(log)
+        self.starts, self.sizes = bounds[:-1], np.diff(bounds)
+        self.names: list[str] = join_chunks(log["dataset"]).take(pa.array(self.starts)).to_pylist()
         parent = integers(log["parent_ordinal"], -1).astype(np.int64)
         parent += np.where(parent >= 0, np.repeat(self.starts, self.sizes), 0)
         heads, tags = _refs(log, "heads", None), _refs(log, "tags", as_of)
@@ -80,11 +79,7 @@ class History:
 
     @cached_property
     def positions(self) -> Ints:
-        if self.order is None:
-            return self.rows
-        positions = np.empty(len(self.order), dtype=np.int64)
-        positions[self.order] = np.arange(len(self.order))
-        return positions
+        return self.rows if self.order is None else inverse(self.order)
 
     def per_dataset(self, values: npt.NDArray[S]) -> npt.NDArray[S]:
         return np.repeat(values, self.sizes)
@@ -166,9 +161,7 @@ def _refs(log: pa.Table, column: str, as_of: int | None) -> tuple[Ints, Ints, Se
         live = (expires == NEVER) | (expires > as_of)
         rows, index = rows[live], index[live]
     order = pc.sort_indices(encoded.dictionary).to_numpy()
-    rank = np.empty(len(order), dtype=np.int64)
-    rank[order] = np.arange(len(order))
-    return rows, rank[index], encoded.dictionary.take(pa.array(order)).to_pylist()
+    return rows, inverse(order)[index], encoded.dictionary.take(pa.array(order)).to_pylist()
 
 
 def in_chain(so_far: Counts, flag: Bools, forest: Chains) -> Counts:

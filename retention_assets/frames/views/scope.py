@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from retention_assets.frames.arrays import NEVER, Bools, Counts, Ints, flags, integers, join_chunks
+from retention_assets.frames.arrays import NEVER, Bools, Counts, Ints, changes, flags, integers, join_chunks, places_from_end
 from retention_assets.frames.log import CLASS, attribute_of
 from retention_assets.frames.views.forest import Chains, enclosing, preorder
 from retention_assets.frames.views.history import COMMITTED, DELETE, OPEN, TYPES, History, Refs, in_chain
@@ -55,8 +55,7 @@ class Line:
         """Number of newer rows that count; meaningless for rows that do not count."""
         at, starts = self.ordered(counted)
         newer = np.zeros(len(self._history), dtype=np.int64)
-        ends = np.append(starts[1:], len(at))[: len(starts)]
-        newer[at] = np.repeat(ends, ends - starts) - 1 - np.arange(len(at))
+        newer[at] = places_from_end(starts, len(at)) - 1
         return newer
 
     def ordered(self, counted: Bools) -> tuple[Ints, Ints]:
@@ -74,9 +73,7 @@ class Line:
             names = history.log["transaction"].take(pa.array(history.rows[at[tied]]))
             name[tied[np.asarray(pc.sort_indices(names))]] = np.arange(len(tied))
             order = np.lexsort((name, time, line))
-        line = line[order]
-        starts = np.flatnonzero(np.append(True, line[1:] != line[:-1])) if len(at) else at
-        return at[order], starts
+        return at[order], np.flatnonzero(changes(line[order]))
 
 
 # rank or count that stands for none
@@ -367,7 +364,7 @@ def _owns_a_current_file(scope: ScopeColumns, history: History, current: Bools) 
     view = _view_roots(history)
     order = np.lexsort((begin[rows], file, view[rows]))
     rows, file = rows[order], file[order]
-    new_group = np.append(True, (file[1:] != file[:-1]) | (view[rows[1:]] != view[rows[:-1]]))
+    new_group = changes(file) | changes(view[rows])
     above = enclosing(begin[rows], end[rows], new_group)
     seen = _heads_in_view(scope)[rows]
     unseen = np.zeros(len(rows), dtype=np.int64)
