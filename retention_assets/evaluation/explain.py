@@ -20,16 +20,16 @@ from retention_assets.evaluation.dataset_log import MOST_COMPARED, only_dataset
 from retention_assets.evaluation.fates import Fates
 from retention_assets.evaluation.readable import LIVING, TransactionLives
 from retention_assets.evaluation.rules_in_force import RulesInForce, holds_about
-from retention_assets.frames.arrays import NEVER, Ints
+from retention_assets.frames.arrays import NEVER, Bools, Ints
 from retention_assets.frames.log import Log, holds_dataset, is_in_log, selects_dataset, sums_by
 from retention_assets.frames.verdicts import selectors as policy_rules
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks
 from retention_assets.frames.verdicts.reasons import Reason
 from retention_assets.frames.verdicts.table_windows import TableWindows, table_windows
 from retention_assets.frames.views.branch_views import protection
-from retention_assets.frames.views.forest import preorder
+from retention_assets.frames.views.forest import subtrees
 from retention_assets.frames.views.history import History
-from retention_assets.frames.views.scope import FAR, ScopeColumns, ScopeTable, up_to_their_views
+from retention_assets.frames.views.scope import FAR, ScopeColumns, ScopeTable, view_roots
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.histories import TransactionLife, message_about
 from retention_assets.ledger.marking import MARK_ROWS
@@ -245,9 +245,14 @@ def _holders(history: History, position: int) -> Ints:
     if at < 0:
         dataset = np.searchsorted(history.starts, position, side="right") - 1
         return np.sort(refs.rank[refs.dataset == dataset])
-    begin, end = preorder(history.chains)
-    heads = begin[refs.position]
-    return np.sort(refs.rank[(heads >= begin[at]) & (heads < end[at])])
+    return np.sort(refs.rank[_lie_below(history, refs.position, at)])
+
+
+def _lie_below(history: History, positions: Ints, position: int) -> Bools:
+    (top,), (end,) = subtrees(history.chains, np.array([position]))
+    begin, _ = subtrees(history.chains, positions)
+    below: Bools = (begin >= top) & (begin < end)
+    return below
 
 
 def _branch_view(history: History, rank: int, position: int) -> BranchView:
@@ -301,13 +306,11 @@ def _why_kept(policy: Policy, line: policy_rules.SelectorLine, history: History,
         return line.reason.text(policy.name)
     part = next((window for window in policy.branches.windows if window.match == line.branches), policy.select)
     assert part.beyond is not None
-    begin, end = preorder(history.chains)
-    below = np.flatnonzero(line.roots & (begin >= begin[position]) & (begin < end[position]))
-    # The state that needs it, the first one after it.
-    for root in below[np.argsort(begin[below])].tolist():
-        of_root = np.arange(len(history)) == root
-        if root == position or up_to_their_views(history, of_root)[position]:
-            break
+    view = view_roots(history)
+    in_view = np.flatnonzero(line.roots & (view == view[position]))
+    in_view = in_view[_lie_below(history, in_view, position)]
+    # the nearest state that needs it
+    root = int(in_view[np.argmin(subtrees(history.chains, in_view)[0])])
     shown = from_micros(int(history.closed[root])).astimezone(ZoneInfo(part.beyond.zone or "UTC"))
     number = count(part.beyond.periods[key], _PERIODS[key].partition(" ")[0])
     name = history.log["transaction"][int(history.rows[root])].as_py()

@@ -1,8 +1,8 @@
 """Counts of a policy: the newest transactions, those within a size, and the newest of each calendar period.
 
 Counted rows form sequences, oldest first: the rows of one chain or line, apart for each combination of the `per` attributes.
-The end of a sequence decides what of it can be kept at all, and most histories are one chain. What remains of forked ones is
-few, and is joined over the forest, where every branch sees its own path.
+Each sequence is first judged by itself, as if nothing followed its end. That is the answer for lines and for histories without
+a fork. Where chains hang together it leaves few rows, and these are judged again along the paths of the branches.
 """
 
 from collections.abc import Iterator
@@ -13,15 +13,15 @@ import numpy as np
 
 from retention_assets.frames.arrays import Bools, Ints, changes, integers, places_from_end
 from retention_assets.frames.log import attribute_of
-from retention_assets.frames.periods import DAY, HOUR, local_times, period_of_day
+from retention_assets.frames.periods import local_times, period_of
 from retention_assets.frames.verdicts.reasons import Reason
 from retention_assets.frames.verdicts.where_condition import evaluate
-from retention_assets.frames.views.forest import chains, enclosing, subtrees
+from retention_assets.frames.views.forest import chains, enclosing, subtrees, without_those_below
 from retention_assets.frames.views.history import DELETE, History
 from retention_assets.frames.views.scope import Line, ScopeColumns, up_to_their_views
 from retention_assets.policy.model import Beyond, Newest
 
-_PERIODS = {"daily": "day", "weekly": "week", "monthly": "month", "yearly": "year"}
+_PERIODS = {"hourly": "hour", "daily": "day", "weekly": "week", "monthly": "month", "yearly": "year"}
 
 
 class Kept(NamedTuple):
@@ -35,25 +35,26 @@ class Kept(NamedTuple):
 
 def rows_kept(counts: Beyond | Newest, scope: ScopeColumns, line: Line, history: History) -> Iterator[Kept]:
     """Rows that each key of `beyond`, or of `newest` in a retain rule, keeps. Views are not among these keys."""
-    budgets: dict[str, tuple[Reason, int]] = {}
-    if counts.transactions:
-        budgets["transactions"] = Reason.WITHIN_TRANSACTIONS, counts.transactions
-    if isinstance(counts, Beyond) and counts.bytes is not None:
-        budgets["bytes"] = Reason.WITHIN_BYTES, counts.bytes
-    if not budgets and not counts.periods:
+    wanted = {key: most for key in counts.counts if (most := getattr(counts, key))}
+    if not wanted:
         return
     counter = _Counter(counts, scope, line, history)
-    for key, (reason, most) in budgets.items():
-        yield counter.kept(key, reason, counter.within(key, most), as_states=isinstance(counts, Newest))
-    for key, roots in counter.newest_of_periods():
-        yield counter.kept(key, Reason.WITHIN_PERIODS, roots, as_states=True)
+    for key, most in wanted.items():
+        reason = Reason.WITHIN_BYTES if key == "bytes" else Reason.WITHIN_TRANSACTIONS
+        roots = np.zeros(len(history), dtype=bool)
+        if key in _PERIODS:
+            reason = Reason.WITHIN_PERIODS
+            roots[counter.newest_of_periods(key, most)] = True
+        else:
+            roots[counter.newest_within(key, most)] = True
+        as_states = key in _PERIODS or isinstance(counts, Newest)
+        yield Kept(key, reason, roots | up_to_their_views(history, roots & scope.held) if as_states else roots, roots)
 
 
 class _Counter:
-    """Sequences of the rows that count: positions `at`, and the place among them where each sequence starts.
+    """Sequences of the rows that count: their positions `at`, and the places in `at` at which a sequence starts.
 
-    `group` numbers the combinations of dataset and `per` of the sequences: what is counted together on a path. The first
-    `branched` rows lie on branches, the others on lines.
+    The first `branched` rows lie on branches, the others on lines.
     """
 
     def __init__(self, counts: Beyond | Newest, scope: ScopeColumns, line: Line, history: History) -> None:
@@ -65,33 +66,30 @@ class _Counter:
         self.at = np.concatenate([on_branches, on_lines])
         starts = np.unique(np.searchsorted(on_branches, history.chains.first))
         self.starts = np.append(starts[starts < self.branched], line_starts + self.branched)
-        values = np.zeros(len(self.starts), dtype=np.int64)
+        # the combination of each sequence
+        self._combination = np.zeros(len(self.starts), dtype=np.int64)
         if counts.per:
-            values = self._split(_combinations(counts.per, history))
-        dataset = np.searchsorted(history.starts, self.at[self.starts], side="right") - 1
-        group = dataset * (values.max(initial=0) + 1) + values
-        self.group: Ints = np.unique(group, return_inverse=True)[1].reshape(-1) if counts.per else group
-
-    def _split(self, combination: Ints) -> Ints:
-        # Sequences apart for each combination; returns that of each.
-        values, sequence = combination[self.at], np.repeat(np.arange(len(self.starts)), self._sizes)
-        order = np.lexsort((values, sequence))
-        self.at, values, sequence = self.at[order], values[order], sequence[order]
-        self.starts = np.flatnonzero(changes(sequence) | changes(values))
-        first: Ints = values[self.starts]
-        return first
+            values, sequence = _combinations(counts.per, history)[self.at], np.repeat(np.arange(len(self.starts)), self._sizes)
+            order = np.lexsort((values, sequence))
+            self.at, values = self.at[order], values[order]
+            self.starts = np.flatnonzero(changes(sequence) | changes(values))
+            self._combination = values[self.starts]
 
     @property
     def _sizes(self) -> Ints:
         return np.diff(np.append(self.starts, len(self.at)))
 
-    def kept(self, key: str, reason: Reason, roots: Ints, as_states: bool) -> Kept:
-        is_root = np.zeros(len(self._history), dtype=bool)
-        is_root[roots] = True
-        rows = is_root | up_to_their_views(self._history, is_root & self._scope.held) if as_states else is_root
-        return Kept(key, reason, rows, is_root)
+    @cached_property
+    def _is_joined(self) -> Bools:
+        # Sequences on chains that hang together with others.
+        forest = self._history.chains
+        hanging = forest.link >= 0
+        hanging[forest.link[hanging]] = True
+        joined = self.starts < self.branched
+        joined[joined] = hanging[forest.at(self.at[self.starts[joined]])]
+        return joined
 
-    def within(self, key: str, most: int) -> Ints:
+    def newest_within(self, key: str, most: int) -> Ints:
         """Positions of the newest rows that together have at most this number, or these bytes."""
         if key == "bytes":
             weights = np.minimum(self._history.column(integers(self._history.log["bytes"], 0))[self.at], most + 1)
@@ -104,80 +102,58 @@ class _Counter:
             is_last = np.append(fits, True)[1:]
             is_last[self.starts[1:] - 1] = True
             nodes = np.flatnonzero((fits | is_last) & np.repeat(self._is_joined, self._sizes))
-            tree = self._tree(nodes)
-            nodes = nodes[tree.order]
-            fits[nodes] = _within_on_paths(tree, weights[nodes], most)
+            fits[nodes] = _within_on_paths(self._tree(nodes), weights[nodes], most)
         return self.at[fits]
 
-    def newest_of_periods(self) -> Iterator[tuple[str, Ints]]:
-        """For each key of periods, the positions of the newest row of each of the newest periods."""
-        wanted = self._counts.periods
-        if not (wanted and len(self.at)):
-            return
-        times = local_times(self._history.closed[self.at], self._counts.zone)
-        by_hour = "hourly" in wanted
-        finest = times // (HOUR if by_hour else DAY)
-        # Every period ends with one of the finest.
-        ends = _ends(finest, self.starts)
-        starts, finest = np.searchsorted(ends, self.starts), finest[ends]
-        for key, most in wanted.items():
-            period = finest if key == "hourly" else period_of_day(finest // 24 if by_hour else finest, _PERIODS[key])
-            newest = _newest(period, starts, most)
-            is_joined = self._is_joined[np.searchsorted(starts, newest, side="right") - 1]
-            if is_joined.any():
-                nodes = newest[is_joined]
-                tree = self._tree(ends[nodes])
-                nodes = nodes[tree.order]
-                stays = _newest_on_paths(tree, period[nodes], most)
-                newest = np.concatenate([newest[~is_joined], nodes[stays]])
-            yield key, self.at[ends[newest]]
+    def newest_of_periods(self, key: str, most: int) -> Ints:
+        """Positions of the newest row of each of the newest periods."""
+        times, ends = self._ends_of_finest
+        starts, period = np.searchsorted(ends, self.starts), period_of(times, _PERIODS[key])
+        newest = _newest(period, starts, most)
+        is_joined = self._is_joined[np.searchsorted(starts, newest, side="right") - 1]
+        stays = ~is_joined
+        if is_joined.any():
+            nodes = newest[is_joined]
+            stays[is_joined] = _newest_on_paths(self._tree(ends[nodes]), period[nodes], most)
+        return self.at[ends[newest[stays]]]
 
     @cached_property
-    def _is_joined(self) -> Bools:
-        # Sequences on chains that hang together with others.
-        forest = self._history.chains
-        hanging = forest.link >= 0
-        hanging[forest.link[hanging]] = True
-        joined = self.starts < self.branched
-        joined[joined] = hanging[forest.at(self.at[self.starts[joined]])]
-        return joined
+    def _ends_of_finest(self) -> tuple[Ints, Ints]:
+        # Local times of the rows that end an hour or day, and their places: a longer period ends with one of these.
+        times = local_times(self._history.closed[self.at], self._counts.zone)
+        ends = _ends(period_of(times, "hour" if self._counts.hourly else "day"), self.starts)
+        return times[ends], ends
 
-    def _tree(self, nodes: Ints) -> "_Tree":
-        forest, position = self._history.chains, self.at[nodes]
-        begin, end = subtrees(forest, position)
-        group = self.group[np.searchsorted(self.starts, nodes, side="right") - 1]
-        order = np.lexsort((begin, group))
-        begin, end, group = begin[order], end[order], group[order]
-        above = enclosing(begin, end, changes(group))
+    def _tree(self, places: Ints) -> "_Tree":
+        forest = self._history.chains
+        begin, end = subtrees(forest, self.at[places])
         heads = np.sort(subtrees(forest, self._scope.refs.position)[0])
         inside = np.searchsorted(heads, end) - np.searchsorted(heads, begin)
-        # heads whose nearest row that counts this is
-        own = inside.copy()
-        np.subtract.at(own, above[above >= 0], inside[above >= 0])
-        return _Tree(order, begin, end, group, above, own > 0)
+        # Each combination is counted in a copy of the forest.
+        copy = self._combination[np.searchsorted(self.starts, places, side="right") - 1] * len(self._history)
+        above = enclosing(begin + copy, end + copy)
+        return _Tree(begin + copy, end + copy, above, without_those_below(above, inside) > 0)
 
 
 class _Tree(NamedTuple):
-    """Rows of forked histories, sorted by group with parents before children, and their intervals in the forest.
+    """Rows of forked histories and the intervals of their subtrees.
 
-    `above` is the nearest row of the group on the path; `seen` tells if that path is the one of some branch.
+    `above` is the nearest row on the path to the root, or -1. `is_tip`: on some branch no row is newer.
     """
 
-    order: Ints
     begin: Ints
     end: Ints
-    group: Ints
     above: Ints
-    seen: Bools
+    is_tip: Bools
 
 
 def _within_on_paths(tree: _Tree, weights: Ints, most: int) -> Bools:
-    # A row stays if some branch has little enough on its path from there on.
-    forest = chains(tree.above, tree.seen)
+    # A row stays if some branch has little enough on its path from there on. Parents are before their children.
+    forest = chains(tree.above, tree.is_tip)
     order = np.arange(len(weights)) if forest.order is None else forest.order
     sums = _sums_to_end(weights[order], forest.first, most)
     whole = sums[forest.first]
-    at_end = np.where(tree.seen[order[forest.last]], 0, most + 1)
+    at_end = np.where(tree.is_tip[order[forest.last]], 0, most + 1)
     least = forest.fold(at_end, lambda at, value: np.minimum(value + whole[at], most + 1), np.minimum)
     stays = np.zeros(len(weights), dtype=bool)
     stays[order] = sums + forest.spread(least) <= most
@@ -185,31 +161,21 @@ def _within_on_paths(tree: _Tree, weights: Ints, most: int) -> Bools:
 
 
 def _newest_on_paths(tree: _Tree, period: Ints, most: int) -> Bools:
-    """Rows that are the newest of their period, one of the newest `most`, on the path of some branch.
-
-    The oldest of these periods is a bound of the path. Counted are, below each row, the paths whose bound its period reaches:
-    more than lie below newer rows of its period.
-    """
+    """Rows that are the newest of their period, and this one of the newest `most`, on the path to some tip."""
     rank = np.unique(period, return_inverse=True)[1].reshape(-1)
-    order = np.lexsort((tree.begin, rank, tree.group))
-    same = np.empty(len(rank), dtype=np.int64)
-    begin, end = tree.begin[order], tree.end[order]
-    above = enclosing(begin, end, changes(tree.group[order]) | changes(rank[order]))
-    same[order] = np.where(above < 0, -1, order[above])
+    same = enclosing(tree.begin, tree.end, rank)
+    # Along the edges of subtrees, a period is on the path from the begin of its first row up to that one's end.
     first = same < 0
-    width = np.int64(tree.end.max(initial=0) + 1)
-    opens, closes = (tree.group[first] * width + edge[first] for edge in (tree.begin, tree.end))
-    edges = np.argsort(both := np.concatenate([opens, closes]), kind="stable")
-    signs = np.repeat(np.array([1, -1]), len(opens))[edges]
-    here = tree.group * width + tree.begin
-    up_to = np.searchsorted(both[edges], here[tree.seen], side="right")
-    bound = _Ranks(np.tile(rank[first], 2)[edges], signs).nth_largest(up_to, most)
-    paths = _Ranks(bound + 1, np.ones(len(bound), dtype=np.int64))
-    low = np.append(0, np.cumsum(tree.seen))
-    reaching = paths.at_most(low[:-1], low[np.searchsorted(here, tree.group * width + tree.end)], rank + 1)
-    hidden = np.zeros(len(rank), dtype=np.int64)
-    np.add.at(hidden, same[~first], reaching[~first])
-    stays: Bools = reaching > hidden
+    edges, is_end = np.concatenate([tree.begin[first], tree.end[first]]), np.repeat([False, True], first.sum())
+    order = np.argsort(edges, kind="stable")
+    on_path = _Ranks(np.tile(rank[first], 2)[order], np.where(is_end, -1, 1)[order])
+    # the oldest period that each path keeps, or -1
+    tips = np.sort(tree.begin[tree.is_tip])
+    oldest = on_path.nth_largest(np.searchsorted(edges[order], tips, side="right"), most)
+    # For each row the paths that keep its period, less those on which a newer row has it.
+    keeping = _Ranks(oldest + 1, np.ones(len(oldest), dtype=np.int64))
+    number = keeping.at_most(np.searchsorted(tips, tree.begin), np.searchsorted(tips, tree.end), rank + 1)
+    stays: Bools = without_those_below(same, number) > 0
     return stays
 
 
@@ -270,10 +236,9 @@ def _newest(period: Ints, starts: Ints, most: int) -> Ints:
     if not rises.all():
         # Where time goes back, a period ends more than once.
         sequence = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(ends))))
-        order = np.lexsort((ends, period, sequence))
-        ends, period, sequence = ends[order], period[order], sequence[order]
-        last = np.append((changes(period) | changes(sequence))[1:], True)
-        ends, starts = ends[last], np.flatnonzero(changes(sequence[last]))
+        order = np.lexsort((period, sequence))
+        last = _ends(period[order], starts)
+        ends, starts = ends[order[last]], np.searchsorted(last, starts)
     return ends[places_from_end(starts, len(ends)) <= most]
 
 
@@ -281,7 +246,7 @@ def _ends(period: Ints, starts: Ints) -> Ints:
     # Places of rows that are followed by another period or by another sequence.
     begins = changes(period)
     begins[starts] = True
-    return np.flatnonzero(np.append(begins[1:], True))
+    return np.flatnonzero(np.append(begins, True)[1:])
 
 
 def _combinations(keys: tuple[str, ...], history: History) -> Ints:

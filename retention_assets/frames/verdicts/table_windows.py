@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from retention_assets.frames.arrays import FOREVER, NEVER, Bools, Ints
 from retention_assets.frames.log import Log
-from retention_assets.frames.views.history import History, Refs, in_chain
+from retention_assets.frames.views.history import History, Refs
 from retention_assets.frames.views.scope import FAR, ScopeColumns, ScopeTable
 from retention_assets.policy.durations import micros
 from retention_assets.policy.model import MOST
@@ -142,7 +142,9 @@ def window_answer(windows: Windows, scope: ScopeColumns, as_of: datetime) -> Win
     bound, count = bounds[refs.dataset], counts[refs.dataset]
     for at, window in _of_branches(of_datasets, refs):
         bound[at], count[at] = _bound(window, as_of), _count(window)
-    within = _among_newest(scope, count)
+    # Iceberg counts snapshots, whatever they did, so a DELETE counts here like any other and is kept like any other.
+    committed = history.committed
+    within: Bools = scope.held & (scope.fewest_after(np.cumsum(committed, dtype=np.int32), committed, -count) < 0)
     return WindowAnswer(history.per_dataset(silent), _least_bound(scope, bound, bounds), within, history.per_dataset(counts))
 
 
@@ -182,19 +184,6 @@ def _least_bound(scope: ScopeColumns, of_ref: Ints, of_dataset: Ints) -> Ints:
         rootless = np.searchsorted(history.starts, history.loose, side="right") - 1
         bound[history.loose] = np.where(at < 0, anywhere[rootless], bound[at])
     return np.where(scope.branches > 0, bound, history.per_dataset(of_dataset))
-
-
-def _among_newest(scope: ScopeColumns, of_ref: Ints) -> Bools:
-    # Tell whether fewer than a branch's number of committed transactions follow each on that branch, for any branch in scope.
-    # Iceberg counts snapshots, whatever they did, so a DELETE counts here like any other and is kept like any other.
-    history = scope.history
-    forest, so_far = history.chains, np.cumsum(history.committed, dtype=np.int32)
-    total = in_chain(so_far, history.committed, forest)
-    at_end = np.full(len(forest.first), np.int64(FAR))
-    np.minimum.at(at_end, forest.at(scope.refs.position), -of_ref)
-    lacking = forest.fold(at_end, lambda at, value: value + total[at], np.minimum)
-    within: Bools = scope.held & (forest.spread(so_far[forest.last] + lacking) - so_far < 0)
-    return within
 
 
 def ref_ends(history: History, windows: Windows) -> tuple[Ints, Ints]:

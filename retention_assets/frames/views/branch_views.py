@@ -30,8 +30,8 @@ _A_SCAN = "the last scan"
 class Protection:
     """For each transaction, in chain order, the rank of a branch and of a live tag that protect it; FAR where none does."""
 
-    branch: Ints
-    tag: Ints
+    branch: Counts
+    tag: Counts
 
 
 def protection(scopes: ScopeTable) -> Protection:

@@ -145,20 +145,8 @@ def _levels(link: Ints) -> tuple[Ints, ...]:
     return tuple(by_depth[a:b] for a, b in reversed(list(pairwise(cuts.tolist()))))
 
 
-def preorder(forest: Chains) -> tuple[Ints, Ints]:
-    """For each position the interval of its subtree: an ancestor's interval holds those of its descendants, no others."""
-    start, end = _subtrees_of_chains(forest)
-    inside = np.arange(int(forest.length.sum()), dtype=np.int64) - np.repeat(forest.first, forest.length)
-    return np.repeat(start, forest.length) + inside, np.repeat(end, forest.length)
-
-
 def subtrees(forest: Chains, positions: Ints) -> tuple[Ints, Ints]:
-    """Give the intervals of `preorder` for some positions."""
-    (start, end), chain = _subtrees_of_chains(forest), forest.at(positions)
-    return start[chain] + positions - forest.first[chain], end[chain]
-
-
-def _subtrees_of_chains(forest: Chains) -> tuple[Ints, Ints]:
+    """For positions the intervals of their subtrees: an ancestor's interval holds those of its descendants, no others."""
     size = forest.fold(forest.length.copy(), lambda _, value: value, np.add).astype(np.int64)
     start = np.zeros(len(size), dtype=np.int64)
     roots = np.flatnonzero(forest.link < 0)
@@ -170,16 +158,32 @@ def _subtrees_of_chains(forest: Chains) -> tuple[Ints, Ints]:
         opens = changes(above)
         before -= np.repeat(before[opens], np.diff(np.append(np.flatnonzero(opens), len(siblings))))
         start[siblings] = start[above] + forest.length[above] + before
-    return start, start + size
+    chain = forest.at(positions)
+    return start[chain] + positions - forest.first[chain], (start + size)[chain]
 
 
-def enclosing(begin: Ints, end: Ints, new_group: Bools) -> Ints:
-    """For nested intervals sorted by begin in groups, the nearest earlier one of the group that encloses each, or -1."""
-    rows = np.arange(len(begin), dtype=np.int64)
-    group = np.cumsum(new_group)
-    candidate = np.where(new_group, -1, rows - 1)
+def enclosing(begin: Ints, end: Ints, *groups: Ints) -> Ints:
+    """For intervals that are nested or apart, the smallest one with the same groups that encloses each, or -1."""
+    order = np.lexsort((begin, *groups))
+    begin, end = begin[order], end[order]
+    is_first = np.zeros(len(order), dtype=bool)
+    for values in groups:
+        is_first |= changes(values[order])
+    group = np.cumsum(is_first)
+    candidate = np.where(is_first, -1, np.arange(len(order)) - 1)
     while True:
         outside = (candidate >= 0) & (end[np.maximum(candidate, 0)] <= begin)
         if not outside.any():
-            return np.where((candidate >= 0) & (group[np.maximum(candidate, 0)] == group), candidate, -1)
+            break
         candidate[outside] = candidate[candidate[outside]]
+    is_inside = (candidate >= 0) & (group[np.maximum(candidate, 0)] == group)
+    above = np.full(len(order), -1, dtype=np.int64)
+    above[order[is_inside]] = order[candidate[is_inside]]
+    return above
+
+
+def without_those_below(above: Ints, counts: npt.NDArray[S]) -> npt.NDArray[S]:
+    """Count of each row less the counts of the rows right below it; `above` is the row that each is right below, or -1."""
+    own = counts.copy()
+    np.subtract.at(own, above[above >= 0], counts[above >= 0])
+    return own

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from retention_assets.frames.arrays import NEVER, Bools, Counts, Ints, changes, flags, integers, join_chunks, places_from_end
 from retention_assets.frames.log import CLASS, attribute_of
-from retention_assets.frames.views.forest import Chains, enclosing, preorder
+from retention_assets.frames.views.forest import Chains, enclosing, subtrees, without_those_below
 from retention_assets.frames.views.history import COMMITTED, DELETE, OPEN, TYPES, History, Refs, in_chain
 from retention_assets.policy.globs import matching
 from retention_assets.policy.model import Branches, Window
@@ -118,21 +118,29 @@ class ScopeColumns:
     def view(self) -> Counts:
         """The newest view index over the branches; 0 is the latest view of one of them."""
         history = self.history
-        total = history.snapshots_in_chain
-        best = _fewest(history.chains, self._chain, total)
-        return np.where(self.held, history.snapshots_after + history.chains.spread(best), -1).astype(np.int32)
+        return np.where(self.held, self.fewest_after(history.snapshots_so_far, history.snapshots), -1).astype(np.int32)
 
     @cached_property
     def newer(self) -> Counts:
         """The fewest newer data transactions on any of the branches."""
-        history = self.history
-        so_far = np.cumsum(history.data, dtype=np.int32)
-        best = _fewest(history.chains, self._chain, in_chain(so_far, history.data, history.chains))
-        after = history.chains.spread(so_far[history.chains.last] + best) - so_far
-        return np.where(self.held, after, -1).astype(np.int32)
+        data = self.history.data
+        return np.where(self.held, self.fewest_after(np.cumsum(data, dtype=np.int32), data), -1).astype(np.int32)
+
+    def fewest_after(self, so_far: Counts, flag: Bools, at_heads: Ints | int = 0) -> Counts:
+        """The least number of flagged rows between each position and a head in scope, plus the number of that head.
+
+        `so_far` is the running count of the flags. Meaningless where no head follows.
+        """
+        forest = self.history.chains
+        total = in_chain(so_far, flag, forest)
+        at_end = np.full(len(forest.first), FAR, dtype=np.int64)
+        np.minimum.at(at_end, self._chain, at_heads)
+        best = forest.fold(at_end, lambda at, value: np.minimum(value + total[at], FAR), np.minimum)
+        best = np.where(best >= FAR, 0, best).astype(np.int32)
+        return forest.spread(so_far[forest.last] + best) - so_far
 
     @cached_property
-    def latest(self) -> Ints:
+    def latest(self) -> Counts:
         """The rank of a branch whose latest view holds each transaction, FAR if there is none."""
         return in_latest_view(self.history, self.refs)
 
@@ -184,16 +192,12 @@ class ScopeColumns:
     @cached_property
     def open_after(self) -> Bools:
         """In the latest view of a branch on which an OPEN transaction follows the last committed one."""
-        history, forest = self.history, self.history.chains
+        history = self.history
         opens = history.status[history.loose] == OPEN
         if not opens.any():
             return np.zeros(len(history), dtype=bool)
         opened = self._newest_open(history.loose[opens], history.anchors[opens]) > history.rows[self._tips]
-        at_end = np.zeros(len(forest.first), dtype=bool)
-        at_end[self._chain[opened]] = True
-        below = forest.fold(at_end, lambda at, value: value & (history.snapshots_in_chain[at] == 0), np.logical_or)
-        is_followed: Bools = self.held & (history.snapshots_after == 0) & forest.spread(below)
-        return is_followed
+        return _over_last_views(history, self.refs, opened.astype(np.int64), np.maximum, np.int32(0)) > 0
 
     @cached_property
     def _tips(self) -> Ints:
@@ -271,52 +275,56 @@ def _some(refs: Refs, chosen: Bools) -> Refs:
     return Refs(refs.position[chosen], refs.dataset[chosen], refs.rank[chosen], refs.names)
 
 
-def _fewest(forest: Chains, heads: Ints, total: Counts) -> Counts:
-    # The least sum of chain totals between each chain's end and a head at or below it.
-    at_end = np.full(len(forest.first), FAR, dtype=np.int64)
-    at_end[heads] = 0
-    best = forest.fold(at_end, lambda at, value: np.minimum(value + total[at], FAR), np.minimum)
-    return np.where(best >= FAR, 0, best).astype(np.int32)
+def in_latest_view(history: History, refs: Refs) -> Counts:
+    """The least rank of a ref whose last view holds each position, FAR if none."""
+    return _over_last_views(history, refs, refs.rank, np.minimum, FAR)
 
 
-def in_latest_view(history: History, refs: Refs) -> Ints:
-    """The least rank of a ref whose last view holds each position, FAR if none: a path without a SNAPSHOT leads to it."""
-    forest = history.chains
-    at_end = np.full(len(forest.first), FAR, dtype=np.int64)
-    np.minimum.at(at_end, forest.at(refs.position), refs.rank)
-    best = forest.fold(at_end, lambda at, value: np.where(history.snapshots_in_chain[at] == 0, value, FAR), np.minimum)
+def _over_last_views(history: History, refs: Refs, of_ref: Ints, merge: np.ufunc, none: np.int32) -> Counts:
+    # Numbers of refs, merged over those whose last view holds each position: a path without a SNAPSHOT leads to them.
     if not len(refs.rank):
-        return np.full(len(history), FAR, dtype=np.int32)
-    return np.where(history.committed & (history.snapshots_after == 0), forest.spread(best.astype(np.int32)), FAR)
+        return np.full(len(history), none)
+    forest = history.chains
+    at_end = np.full(len(forest.first), none, dtype=np.int64)
+    merge.at(at_end, forest.at(refs.position), of_ref)
+    below = forest.fold(at_end, lambda at, value: np.where(history.snapshots_in_chain[at] == 0, value, none), merge)
+    return np.where(history.committed & (history.snapshots_after == 0), forest.spread(below.astype(np.int32)), none)
+
+
+def view_roots(history: History) -> Ints:
+    """For each position the SNAPSHOT that began its view; without one a number below 0, the same from one root on."""
+    forest = history.chains
+    here = np.maximum.accumulate(np.where(history.snapshots, np.arange(len(history)), -1))
+    last = here[forest.last]
+    begun = last >= forest.first
+    above = forest.descend(-2 - forest.first, lambda at, value: np.where(begun[at], last[at], value))
+    return np.where(here >= forest.spread(forest.first), here, forest.spread(above))
 
 
 def up_to_their_views(history: History, marked: Bools) -> Bools:
     """Rows from the start of the view of each marked row up to it: what a tag on the row would pin."""
-    forest, at = history.chains, np.flatnonzero(marked)
-    chain, so_far = forest.at(at), history.snapshots_so_far[at]
-    snapshot = np.append(history.snapshot_positions, -1)[so_far - 1]
-    is_here = snapshot >= forest.first[chain]
-    # A view that begins further up has the end of each chain between.
-    at_end = np.zeros(len(forest.first), dtype=bool)
-    above = forest.link[chain[~is_here]]
-    at_end[above[above >= 0]] = True
-    total = history.snapshots_in_chain
-    at_end = forest.fold(at_end, lambda at, value: value & (total[at] == 0), np.logical_or)
-    whole = np.flatnonzero(at_end)
-    last = forest.last[whole]
-    newest = np.append(history.snapshot_positions, -1)[history.snapshots_so_far[last] - 1]
-    first = np.append(np.where(is_here, snapshot, forest.first[chain]), np.maximum(newest, forest.first[whole]))
-    end = np.append(at, last)
-    if len(whole):
-        order = np.lexsort((end, first))
-        first, end = first[order], end[order]
-    # of several in one view the last
-    is_last = np.append(first[1:] != first[:-1], True)[: len(first)]
-    first, end = first[is_last], end[is_last]
-    length = end - first + 1
-    rows = np.zeros(len(history), dtype=bool)
-    rows[np.repeat(end + 1 - np.cumsum(length), length) + np.arange(length.sum())] = True
-    return rows & history.committed
+    forest = history.chains
+    # Views in parts that each lie in one chain: where a part begins, and its last row that a marked one needs, or -1.
+    begins = history.snapshots.copy()
+    begins[forest.first] = True
+    first, at = np.flatnonzero(begins), np.flatnonzero(marked)
+    needed = np.full(len(first), -1, dtype=np.int64)
+    needed[np.searchsorted(first, at, side="right") - 1] = at
+    top = np.searchsorted(first, forest.first)
+    bottom = np.append(top, len(first))[1:] - 1
+    # A chain that does not begin with a SNAPSHOT goes on with the view at the end of the chain above.
+    goes_on = ~history.snapshots[forest.first]
+    whole = forest.fold(
+        np.zeros(len(top), dtype=bool),
+        lambda at, value: goes_on[at] & ((needed[top[at]] >= 0) | (value & (top[at] == bottom[at]))),
+        np.logical_or,
+    )
+    needed[bottom[whole]] = forest.last[whole]
+    edges = np.zeros(len(history) + 1, dtype=np.int8)
+    edges[first[needed >= 0]] = 1
+    edges[needed[needed >= 0] + 1] -= 1
+    rows: Bools = np.cumsum(edges[:-1], dtype=np.int8).view(bool) & history.committed
+    return rows
 
 
 def _next_snapshot(history: History, before: Ints, there: Counts) -> Ints:
@@ -357,20 +365,10 @@ def superseded(scope: ScopeColumns) -> Bools:
 
 def _owns_a_current_file(scope: ScopeColumns, history: History, current: Bools) -> Bools:
     rows, file = _pairs(history, current)
+    above = enclosing(*subtrees(history.chains, rows), file, view_roots(history)[rows])
+    heads = _over_last_views(history, scope.refs, np.ones(len(scope.refs.rank), dtype=np.int64), np.add, np.int32(0))[rows]
     owns = np.zeros(len(history), dtype=bool)
-    if not len(rows):
-        return owns
-    begin, end = preorder(history.chains)
-    view = _view_roots(history)
-    order = np.lexsort((begin[rows], file, view[rows]))
-    rows, file = rows[order], file[order]
-    new_group = changes(file) | changes(view[rows])
-    above = enclosing(begin[rows], end[rows], new_group)
-    seen = _heads_in_view(scope)[rows]
-    unseen = np.zeros(len(rows), dtype=np.int64)
-    below = above >= 0
-    np.add.at(unseen, above[below], seen[below])
-    owns[rows[seen > unseen]] = True
+    owns[rows[without_those_below(above, heads) > 0]] = True
     return owns
 
 
@@ -385,22 +383,3 @@ def _pairs(history: History, current: Bools) -> tuple[Ints, Ints]:
     wanted = current[row]
     keys = np.unique(row[wanted] * np.int64(len(encoded.dictionary) + 1) + file[wanted])
     return np.divmod(keys, np.int64(len(encoded.dictionary) + 1))
-
-
-def _view_roots(history: History) -> Ints:
-    # For each position the SNAPSHOT that began its view (or its root): the same number, the same tree of views.
-    forest = history.chains
-    here = np.maximum.accumulate(np.where(history.snapshots, np.arange(len(history)), -1))
-    last = here[forest.last]
-    begun = last >= forest.first
-    above = forest.descend(-2 - forest.first, lambda at, value: np.where(begun[at], last[at], value))
-    return np.where(here >= forest.spread(forest.first), here, forest.spread(above))
-
-
-def _heads_in_view(scope: ScopeColumns) -> Ints:
-    # How many heads in scope see each position in their latest view.
-    history, forest = scope.history, scope.history.chains
-    here = np.bincount(forest.at(scope.refs.position), minlength=len(forest.first))
-    whole = history.snapshots_in_chain == 0
-    below = forest.fold(here, lambda at, value: np.where(whole[at], value, 0), np.add)
-    return np.where(history.snapshots_after == 0, forest.spread(below), 0)
