@@ -19,11 +19,8 @@ def local_times(times: Ints, zone: str | None) -> Ints:
     return local
 
 
-def period_of(times: Ints, period: str) -> Ints:
-    """Number of the hour, day, ISO week, month, quarter or year of each time since 1970."""
-    if period == "hour":
-        return times // HOUR
-    day = times // DAY
+def period_of_day(day: Ints, period: str) -> Ints:
+    """Number of the day, ISO week, month, quarter or year of each day since 1970."""
     if period == "day":
         return day
     if period == "week":
@@ -35,7 +32,7 @@ def period_of(times: Ints, period: str) -> Ints:
 
 def period_start(times: Ints, period: str, later: int = 0) -> Ints:
     """Start in UTC of the period of each time, or of one that many periods later."""
-    number = period_of(times, period) + later
+    number = period_of_day(times // DAY, period) + later
     if period in _MONTHS:
         start: Ints = (number * _MONTHS[period]).astype("M8[M]").astype("M8[us]").astype(np.int64)
         return start

@@ -40,7 +40,7 @@ def largest_datasets(log: pa.Table) -> pa.Table:
     starts, counts = bounds[:-1], np.diff(bounds)
     high, low = sums_in_halves(integers(log["bytes"], 0).astype(np.int64), starts)
     first = np.lexsort((starts, -counts, -low, -high))[:LARGEST]
-    names = log["dataset"].take(pa.array(starts[first])).to_pylist()
+    names = log["dataset"].take(pa.array(starts[first])).cast(pa.string()).to_pylist()
     rows = [
         {"dataset": name, "transactions": int(counts[at]), "bytes": (int(high[at]) << 32) + int(low[at])}
         for name, at in zip(names, first.tolist(), strict=True)

@@ -16,18 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from retention_assets.frames.arrays import (
-    NEVER,
-    Bools,
-    Counts,
-    Ints,
-    Small,
-    flags,
-    integers,
-    join_chunks,
-    keys_of,
-    sums_in_halves,
-)
+from retention_assets.frames.arrays import NEVER, Bools, Counts, Ints, Small, flags, integers, keys_of, sums_in_halves
 from retention_assets.frames.log import (
     COMMITS,
     LOG,
@@ -175,7 +164,7 @@ def datasets_chosen_by(
 ) -> Bools:
     """Datasets of the batch that each chooser is about: a matrix of datasets x choosers."""
     include, exclude = (protecting, matching) if are_holds else (matching, protecting)
-    names: list[str] = join_chunks(log["dataset"]).take(pa.array(bounds[:-1])).to_pylist()
+    names: list[str] = log["dataset"].take(pa.array(bounds[:-1])).cast(pa.string()).to_pylist()
     chosen = np.zeros((len(names), len(choosers)), dtype=bool)
     attributes: dict[str, dict[str, str]] = {}
     if any(chooser.with_ for chooser in choosers):

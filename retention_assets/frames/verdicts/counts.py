@@ -13,15 +13,15 @@ import numpy as np
 
 from retention_assets.frames.arrays import Bools, Ints, changes, integers, places_from_end
 from retention_assets.frames.log import attribute_of
-from retention_assets.frames.periods import local_times, period_of
+from retention_assets.frames.periods import DAY, HOUR, local_times, period_of_day
 from retention_assets.frames.verdicts.reasons import Reason
 from retention_assets.frames.verdicts.where_condition import evaluate
 from retention_assets.frames.views.forest import chains, enclosing, subtrees, without_those_below
 from retention_assets.frames.views.history import DELETE, History
 from retention_assets.frames.views.scope import Line, ScopeColumns, up_to_their_views
-from retention_assets.policy.model import Beyond, Newest
+from retention_assets.policy.model import PERIODS, Beyond, Newest
 
-_PERIODS = {"hourly": "hour", "daily": "day", "weekly": "week", "monthly": "month", "yearly": "year"}
+_PERIODS = {"daily": "day", "weekly": "week", "monthly": "month", "yearly": "year"}
 
 
 class Kept(NamedTuple):
@@ -42,12 +42,12 @@ def rows_kept(counts: Beyond | Newest, scope: ScopeColumns, line: Line, history:
     for key, most in wanted.items():
         reason = Reason.WITHIN_BYTES if key == "bytes" else Reason.WITHIN_TRANSACTIONS
         roots = np.zeros(len(history), dtype=bool)
-        if key in _PERIODS:
+        if key in PERIODS:
             reason = Reason.WITHIN_PERIODS
             roots[counter.newest_of_periods(key, most)] = True
         else:
             roots[counter.newest_within(key, most)] = True
-        as_states = key in _PERIODS or isinstance(counts, Newest)
+        as_states = key in PERIODS or isinstance(counts, Newest)
         yield Kept(key, reason, roots | up_to_their_views(history, roots & scope.held) if as_states else roots, roots)
 
 
@@ -107,8 +107,10 @@ class _Counter:
 
     def newest_of_periods(self, key: str, most: int) -> Ints:
         """Positions of the newest row of each of the newest periods."""
-        times, ends = self._ends_of_finest
-        starts, period = np.searchsorted(ends, self.starts), period_of(times, _PERIODS[key])
+        ends, hour_or_day = self._ends_of_finest
+        starts, period = np.searchsorted(ends, self.starts), hour_or_day
+        if key != "hourly":
+            period = period_of_day(hour_or_day // 24 if self._counts.hourly else hour_or_day, _PERIODS[key])
         newest = _newest(period, starts, most)
         is_joined = self._is_joined[np.searchsorted(starts, newest, side="right") - 1]
         stays = ~is_joined
@@ -119,10 +121,10 @@ class _Counter:
 
     @cached_property
     def _ends_of_finest(self) -> tuple[Ints, Ints]:
-        # Local times of the rows that end an hour or day, and their places: a longer period ends with one of these.
-        times = local_times(self._history.closed[self.at], self._counts.zone)
-        ends = _ends(period_of(times, "hour" if self._counts.hourly else "day"), self.starts)
-        return times[ends], ends
+        # Places of rows that end an hour, or a day if hours are not counted, and its number: longer periods end with one.
+        hour_or_day = local_times(self._history.closed[self.at], self._counts.zone) // (HOUR if self._counts.hourly else DAY)
+        ends = _ends(hour_or_day, self.starts)
+        return ends, hour_or_day[ends]
 
     def _tree(self, places: Ints) -> "_Tree":
         forest = self._history.chains

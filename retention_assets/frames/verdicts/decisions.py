@@ -76,24 +76,22 @@ def decide(facts: Facts, policies: Sequence[Policy]) -> Decision:
     free = purging or [number for number in within if not facts.is_pinned(policies[number])]
     credit = (free or within or selecting)[0]
     also = tuple(number for number in selecting if number != credit)
-    needed = facts.referenced and not purging
-    if free and not (facts.held or facts.retained or facts.forbidden or facts.uncommittable or needed):
+    kept_by = (
+        (Reason.HOLD, facts.held),
+        (Reason.RETAIN_RULE, facts.retained),
+        (Reason.GC_DISABLED, facts.forbidden),
+        (Reason.FORMAT_V3, facts.uncommittable),
+        (Reason.REFERRED_TO, facts.referenced and not purging),
+    )
+    keeping = [(reason, -1) for reason, keeps in kept_by if keeps]
+    if free and not keeping:
         return Decision("mark", credit, also, tuple(_why(facts, policies[credit], credit, bool(purging))))
     sparing: list[tuple[Reason, int]] = []
     if not allowed:
         sparing.append((Reason.LATEST_VIEW, -1))
     if not purging and any(facts.is_pinned(policies[number]) for number in selecting):
         sparing.append((Reason.TAG, -1))
-    if facts.held:
-        sparing.append((Reason.HOLD, -1))
-    if facts.retained:
-        sparing.append((Reason.RETAIN_RULE, -1))
-    if facts.forbidden:
-        sparing.append((Reason.GC_DISABLED, -1))
-    if facts.uncommittable:
-        sparing.append((Reason.FORMAT_V3, -1))
-    if needed:
-        sparing.append((Reason.REFERRED_TO, -1))
+    sparing += keeping
     if not within:
         sparing += [(Reason.LIMIT, number) for number in allowed]
     return Decision("spare", credit, also, tuple(sparing))

@@ -145,7 +145,9 @@ def window_answer(windows: Windows, scope: ScopeColumns, as_of: datetime) -> Win
     # Iceberg counts snapshots, whatever they did, so a DELETE counts here like any other and is kept like any other.
     committed = history.committed
     within: Bools = scope.held & (scope.fewest_after(np.cumsum(committed, dtype=np.int32), committed, -count) < 0)
-    return WindowAnswer(history.per_dataset(silent), _least_bound(scope, bound, bounds), within, history.per_dataset(counts))
+    # All branches that hold a transaction have to agree that it is old enough.
+    least = np.where(scope.branches > 0, scope.over_heads(bound, np.minimum, FOREVER), history.per_dataset(bounds))
+    return WindowAnswer(history.per_dataset(silent), least, within, history.per_dataset(counts))
 
 
 def _bound(window: TableWindow, as_of: datetime) -> int:
@@ -167,23 +169,6 @@ def _of_branches(of_datasets: Sequence[TableWindows | None], refs: Refs) -> Iter
             place = places.get((dataset, ranks.get(name, -1)))
             if place is not None:
                 yield place, window
-
-
-def _least_bound(scope: ScopeColumns, of_ref: Ints, of_dataset: Ints) -> Ints:
-    # The least bound of the branches that hold each transaction: all of them have to agree that it is old enough.
-    history, refs = scope.history, scope.refs
-    forest = history.chains
-    at_end = np.full(len(forest.first), FOREVER)
-    np.minimum.at(at_end, forest.at(refs.position), of_ref)
-    bound = forest.spread(forest.fold(at_end, lambda _, value: value, np.minimum))
-    if len(history.loose):
-        # An ABORTED one is on the branches of its nearest committed ancestor, and without one on all of the dataset's.
-        anywhere = np.full(len(history.starts), FOREVER)
-        np.minimum.at(anywhere, refs.dataset, of_ref)
-        at = history.anchors
-        rootless = np.searchsorted(history.starts, history.loose, side="right") - 1
-        bound[history.loose] = np.where(at < 0, anywhere[rootless], bound[at])
-    return np.where(scope.branches > 0, bound, history.per_dataset(of_dataset))
 
 
 def ref_ends(history: History, windows: Windows) -> tuple[Ints, Ints]:

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from retention_assets.frames.arrays import Bools, flags
 from retention_assets.frames.log import INSTANT, attribute_of
 from retention_assets.policy.durations import micros, parse_instant
 from retention_assets.policy.where.tree import Apply, Attribute, Column, Condition, Kind, Literal, Term
@@ -29,15 +29,13 @@ _STORED = {
 # Not made of None: Arrow imports pandas to find the type of that.
 _UNKNOWN = pa.NA.cast(pa.bool_())
 
-Bits = npt.NDArray[np.bool_]
 
-
-def evaluate(condition: Condition, rows: pa.Table) -> Bits:
+def evaluate(condition: Condition, rows: pa.Table) -> Bools:
     """Tell for each row if the condition is true; unknown counts as false."""
     selected = np.zeros(rows.num_rows, dtype=np.bool_)
     for start in range(0, rows.num_rows, _TOGETHER):
         batch = rows.slice(start, _TOGETHER)
-        selected[start : start + batch.num_rows] = _bits(_Rows(batch).value(condition.tree))
+        selected[start : start + batch.num_rows] = flags(_Rows(batch).value(condition.tree))
     return selected
 
 
@@ -54,7 +52,7 @@ class _Rows:
                 return pa.repeat(_scalar(term), self._table.num_rows)
             case Column() | Attribute():
                 if term not in self._taken:
-                    self._taken[term] = self._column(term) if isinstance(term, Column) else self._attribute(term)
+                    self._taken[term] = self._column(term) if isinstance(term, Column) else attribute_of(self._table, term.key)
                 return self._taken[term]
             case Apply("cast", (inner,), kind):
                 return _CASTS[inner.kind, kind](self.value(inner))
@@ -72,17 +70,9 @@ class _Rows:
             array = array.cast(INSTANT, safe=False)
         return array.cast(_STORED[column.kind])
 
-    def _attribute(self, attribute: Attribute) -> pa.Array:
-        return attribute_of(self._table, attribute.key)
-
 
 def _scalar(literal: Literal) -> pa.Scalar:
     return pa.scalar(literal.value, _STORED[literal.kind])
-
-
-def _bits(truths: pa.Array) -> Bits:
-    bits: Bits = truths.fill_null(False).to_numpy(zero_copy_only=False)
-    return bits
 
 
 # --- Numbers: NumPy, because Arrow either wraps or raises ------------------------------------------------------------
@@ -240,7 +230,7 @@ def _text_to_integer(array: pa.Array) -> pa.Array:
     array = _of_form(array, _INTEGER)
     digits = pc.utf8_ltrim(array, "+-0")
     magnitude, known = _numbers(pc.if_else(pc.equal(digits, ""), "0", digits).cast(pa.uint64()))
-    negative = _bits(pc.starts_with(array, "-"))
+    negative = flags(pc.starts_with(array, "-"))
     known = known & (magnitude <= np.uint64(2**63 - 1) + negative.astype(np.uint64))
     return _array(np.where(negative, ~magnitude + np.uint64(1), magnitude).view(np.int64), known)
 

@@ -42,7 +42,7 @@ class History:
         self.log = log
         bounds = bounds_of(log)
         self.starts, self.sizes = bounds[:-1], np.diff(bounds)
-        self.names: list[str] = join_chunks(log["dataset"]).take(pa.array(self.starts)).to_pylist()
+        self.names: list[str] = log["dataset"].take(pa.array(self.starts)).cast(pa.string()).to_pylist()
         parent = integers(log["parent_ordinal"], -1).astype(np.int64)
         parent += np.where(parent >= 0, np.repeat(self.starts, self.sizes), 0)
         heads, tags = _refs(log, "heads", None), _refs(log, "tags", as_of)

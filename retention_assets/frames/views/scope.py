@@ -9,13 +9,14 @@ is a fold.
 from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.frames.arrays import NEVER, Bools, Counts, Ints, changes, flags, integers, join_chunks, places_from_end
 from retention_assets.frames.log import CLASS, attribute_of
 from retention_assets.frames.views.forest import Chains, enclosing, subtrees, without_those_below
-from retention_assets.frames.views.history import COMMITTED, DELETE, OPEN, TYPES, History, Refs, in_chain
+from retention_assets.frames.views.history import COMMITTED, DELETE, OPEN, TYPES, History, Refs, S, in_chain
 from retention_assets.policy.globs import matching
 from retention_assets.policy.model import Branches, Window
 
@@ -95,19 +96,26 @@ class ScopeColumns:
         return forest.fold(here, lambda _, value: value, np.add).astype(np.int64)
 
     @cached_property
-    def _heads_in_dataset(self) -> Ints:
-        return np.bincount(self.refs.dataset, minlength=len(self.history.starts))
-
-    @cached_property
     def branches(self) -> Counts:
-        history = self.history
-        count = history.chains.spread(self._heads.astype(np.int32))
-        if len(history.loose):
-            at = history.anchors
-            rootless = np.searchsorted(history.starts, history.loose, side="right") - 1
-            count[history.loose] = np.where(at < 0, self._heads_in_dataset[rootless], count[at])
-        count[history.independent] = 0
+        count = self.over_heads(np.ones(len(self.refs.rank), dtype=np.int32), np.add, 0)
+        count[self.history.independent] = 0
         return count
+
+    def over_heads(self, of_head: npt.NDArray[S], merge: np.ufunc, none: int) -> npt.NDArray[S]:
+        """Numbers of heads in scope, merged over those whose branches hold each position; `none` where there is none.
+
+        An OPEN or ABORTED one is on the branches of its nearest committed ancestor, and without one on all of its dataset.
+        """
+        history, forest = self.history, self.history.chains
+        at_end = np.full(len(forest.first), none, dtype=of_head.dtype)
+        merge.at(at_end, self._chain, of_head)
+        merged = forest.spread(forest.fold(at_end, lambda _, value: value, merge))
+        if len(history.loose):
+            anywhere = np.full(len(history.starts), none, dtype=of_head.dtype)
+            merge.at(anywhere, self.refs.dataset, of_head)
+            dataset = np.searchsorted(history.starts, history.loose, side="right") - 1
+            merged[history.loose] = np.where(history.anchors < 0, anywhere[dataset], merged[history.anchors])
+        return merged
 
     @cached_property
     def held(self) -> Bools:
