@@ -5,8 +5,6 @@ Nothing downstream checks a log again, so a fault that passes here could delete 
 lines.
 """
 
-from dataclasses import dataclass, field
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -38,7 +36,7 @@ _MOST_RUNS = 20_000
 def sound_log(lines: pa.Table) -> Log:
     """Split lines by dataset, assign ordinals, and refuse each dataset that has a fault."""
     names, codes = _datasets(lines)
-    kinds = _Kinds.of(lines)
+    kinds = _Kinds(lines)
     faults = _Faults(len(names))
     faults.note(codes, flags(pc.is_valid(lines["fault"])), lines["transaction"], detail=lines["fault"])
     faults.note(codes, kinds.several, lines["transaction"], "a line that is more than one thing")
@@ -49,7 +47,7 @@ def sound_log(lines: pa.Table) -> Log:
     table = _taken(lines.select(_CHECKED), rows)
     code = codes[rows]
     refs = np.flatnonzero(kinds.branch | kinds.tag)
-    ids = _Ids.of(table, code, lines, codes, refs)
+    ids = _Ids(table, code, lines, codes, refs)
     faults.note(code, ids.repeated, table["transaction"], "duplicate id")
     _check_words(table, code, faults)
     _check_times(table, code, faults)
@@ -108,18 +106,13 @@ def _taken(table: pa.Table, rows: Ints) -> pa.Table:
     return pa.concat_tables([table.slice(0, 0), *(table.slice(run[0], len(run)) for run in runs)]).combine_chunks()
 
 
-@dataclass
 class _Faults:
     """First fault of each dataset."""
 
-    count: int
-    text: list[str | None] = field(init=False)
-    transaction: list[str | None] = field(init=False)
-    refused: Bools = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.text, self.transaction = [None] * self.count, [None] * self.count
-        self.refused = np.zeros(self.count, dtype=bool)
+    def __init__(self, count: int) -> None:
+        self.text: list[str | None] = [None] * count
+        self.transaction: list[str | None] = [None] * count
+        self.refused = np.zeros(count, dtype=bool)
 
     def note(
         self, codes: Ints, bad: Bools, who: pa.ChunkedArray, what: str = "", detail: pa.ChunkedArray | None = None
@@ -135,19 +128,10 @@ class _Faults:
         self.refused[datasets] = True
 
 
-@dataclass(frozen=True)
 class _Kinds:
-    """Kind of each line: transaction, branch, tag, or attributes of the dataset."""
+    """Kind of each line: transaction, branch, tag, or attributes of the dataset; several or none of them are faults."""
 
-    transaction: Bools
-    branch: Bools
-    tag: Bools
-    dataset: Bools
-    several: Bools
-    nameless: Bools
-
-    @classmethod
-    def of(cls, lines: pa.Table) -> "_Kinds":
+    def __init__(self, lines: pa.Table) -> None:
         def given(name: str) -> Bools:
             return flags(pc.is_valid(lines[name]))
 
@@ -161,28 +145,18 @@ class _Kinds:
         named = transaction.astype(np.int8) + branch + tag
         nameless = (about & ~transaction) | (given("head") & ~branch & ~tag) | (given("expires_at") & (named == 0)) | empty
         ref = (branch | tag) & ~transaction
-        return cls(
-            transaction=transaction & ~empty,
-            branch=ref & branch & ~empty,
-            tag=ref & tag & ~branch & ~empty,
-            dataset=(named == 0) & ~nameless,
-            several=named > 1,
-            nameless=nameless,
-        )
+        self.transaction = transaction & ~empty
+        self.branch = ref & branch & ~empty
+        self.tag = ref & tag & ~branch & ~empty
+        self.dataset = (named == 0) & ~nameless
+        self.several = named > 1
+        self.nameless = nameless
 
 
-@dataclass(frozen=True)
 class _Ids:
-    """Transaction ids as integers that are unique over datasets, sorted for look-ups."""
+    """Rows whose id an earlier one of their dataset has; and the rows that parents and refs name, or -1."""
 
-    sorted_keys: Ints
-    rows: Ints
-    repeated: Bools
-    parent_keys: Ints
-    ref_row: Ints
-
-    @classmethod
-    def of(cls, table: pa.Table, code: Ints, lines: pa.Table, codes: Ints, refs: Ints) -> "_Ids":
+    def __init__(self, table: pa.Table, code: Ints, lines: pa.Table, codes: Ints, refs: Ints) -> None:
         ids, parents = join_chunks(table["transaction"]), join_chunks(table["parent"])
         targets = join_chunks(lines["head"].take(pa.array(refs)))
         encoded = pc.dictionary_encode(pa.chunked_array([ids, parents, targets], pa.string())).combine_chunks()
@@ -193,21 +167,17 @@ class _Ids:
         keys = code * width + numbers[:n]
         rows = np.argsort(keys, kind="stable")
         ordered = keys[rows]
-        repeated = np.zeros(n, dtype=bool)
-        repeated[rows[~changes(ordered)]] = True
-        parent_keys = np.where(numbers[n : 2 * n] < 0, -1, code * width + numbers[n : 2 * n])
-        ref_keys = np.where(numbers[2 * n :] < 0, -1, codes[refs] * width + numbers[2 * n :])
-        return cls(ordered, rows, repeated, parent_keys, _found(ordered, rows, ref_keys))
+        self.repeated = np.zeros(n, dtype=bool)
+        self.repeated[rows[~changes(ordered)]] = True
 
-    def find(self, keys: Ints) -> Ints:
-        return _found(self.sorted_keys, self.rows, keys)
+        def find(datasets: Ints, ids: Ints) -> Ints:
+            if not n:
+                return np.full(len(ids), -1, dtype=np.int64)
+            keys = np.where(ids < 0, -1, datasets * width + ids)
+            at = np.minimum(np.searchsorted(ordered, keys), n - 1)
+            return np.where(ordered[at] == keys, rows[at], -1)
 
-
-def _found(sorted_keys: Ints, rows: Ints, keys: Ints) -> Ints:
-    if not len(sorted_keys):
-        return np.full(len(keys), -1, dtype=np.int64)
-    at = np.minimum(np.searchsorted(sorted_keys, keys), len(sorted_keys) - 1)
-    return np.where(sorted_keys[at] == keys, rows[at], -1)
+        self.parent, self.ref_row = find(code, numbers[n : 2 * n]), find(codes[refs], numbers[2 * n :])
 
 
 def _datasets(lines: pa.Table) -> tuple[pa.Array, Ints]:
@@ -234,14 +204,11 @@ def _check_times(table: pa.Table, code: Ints, faults: _Faults) -> None:
 
 
 def _parents(table: pa.Table, code: Ints, ids: _Ids) -> tuple[Ints, Bools]:
-    n = len(code)
     given = flags(table["parent_given"])
-    parent = np.where(given | changes(code), -1, np.arange(n) - 1)
-    named = np.flatnonzero(given & (ids.parent_keys >= 0))
-    parent[named] = ids.find(ids.parent_keys[named])
-    unknown = np.zeros(n, dtype=bool)
-    unknown[named] = parent[named] < 0
-    return parent, unknown
+    parent = np.where(given | changes(code), -1, np.arange(len(code)) - 1)
+    named = given & flags(pc.is_valid(table["parent"]))
+    parent[named] = ids.parent[named]
+    return parent, named & (parent < 0)
 
 
 def _repeated_names(codes: Ints, names: pa.Array, among: Bools) -> Bools:

@@ -294,7 +294,7 @@ def _first_hold_of(history: History, keepers: Sequence[Keeper], held: Bools) -> 
         rows = history.per_dataset(held[:, number]) & (first < 0)
         if hold.transactions is not None and rows.any():
             at = np.flatnonzero(rows)
-            ids = history.log["transaction"].take(pa.array(at if history.order is None else history.order[at])).to_pylist()
+            ids = history.log["transaction"].take(pa.array(history.rows[at])).to_pylist()
             rows[at] = protecting(ids, hold.transactions)
         first[rows] = number
     return first
@@ -364,14 +364,9 @@ def combinations(
     members, combination = _renumbered(members, waiting, combination)
     facts = []
     for flag, *rest in members:
-        unmet_lines = tuple(rest[: len(lines)])
-        over_here = kinds_over[rest[len(lines)] if len(kinds_over) > 1 else 0]
-        facts.append(
-            Facts(
-                unmet_lines, tuple(bool(value) for value in over_here),
-                *(bool(flag >> bit & 1) for bit in range(_FLAGS)),
-            )
-        )  # fmt: skip
+        over_here = kinds_over[rest[len(lines)] if len(kinds_over) > 1 else 0].tolist()
+        flags_here = (bool(flag >> bit & 1) for bit in range(_FLAGS))
+        facts.append(Facts(tuple(rest[: len(lines)]), tuple(over_here), *flags_here))
     return facts, combination
 
 

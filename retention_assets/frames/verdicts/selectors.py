@@ -117,12 +117,13 @@ def lines(policy: Policy, scopes: ScopeTable, as_of: datetime, windows: Windows)
     if select.superseded:
         yield SelectorLine("select.superseded", Reason.NOT_SUPERSEDED, ~superseded(scope))
     if select.archived_before_purge:
-        archived = history.time("archived_at") != NEVER
-        yield SelectorLine(
-            "select.archived_before_purge", Reason.NOT_ARCHIVED, _of_types(history, select.archived_before_purge) & ~archived
-        )
+        named = flags(pc.is_in(attribute_of(history.log, "type"), pa.array(select.archived_before_purge, pa.string())))
+        waits = history.column(named) & (history.type == RECORD) & (history.time("archived_at") == NEVER)
+        yield SelectorLine("select.archived_before_purge", Reason.NOT_ARCHIVED, waits)
     if select.unreferenced:
-        yield SelectorLine("select.unreferenced", Reason.REFERENCED, ~_unreferenced(history))
+        # A scan that did not say so counts as a reference.
+        is_unreferenced = history.column(flags(pc.equal(attribute_of(history.log, "referenced"), "false")))
+        yield SelectorLine("select.unreferenced", Reason.REFERENCED, ~(is_unreferenced & (history.type == OBJECT)))
     if select.where:
         yield SelectorLine("select.where", Reason.CONDITION, ~history.column(evaluate(select.where, history.log)))
 
@@ -242,19 +243,6 @@ def _in_old_views(scope: ScopeColumns, age: Duration, as_of: datetime) -> Iterat
         "select.in_views_older_than", Reason.VIEW_TOO_YOUNG, closed >= cut_off(as_of, age), bound=TimeBound(closed, age)
     )
     yield SelectorLine("select.in_views_older_than", Reason.OPEN_AFTER, scope.open_after)
-
-
-def _of_types(history: History, types: tuple[str, ...]) -> Bools:
-    named = flags(pc.is_in(attribute_of(history.log, "type"), pa.array(types, pa.string())))
-    records: Bools = history.column(named) & (history.type == RECORD)
-    return records
-
-
-def _unreferenced(history: History) -> Bools:
-    # OBJECTs that a scan found no reference to. A scan that did not say so counts as a reference.
-    is_unreferenced = flags(pc.equal(attribute_of(history.log, "referenced"), "false"))
-    objects: Bools = history.column(is_unreferenced) & (history.type == OBJECT)
-    return objects
 
 
 # The last instant that a timestamp can be.

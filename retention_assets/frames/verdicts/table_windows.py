@@ -143,8 +143,7 @@ def window_answer(windows: Windows, scope: ScopeColumns, as_of: datetime) -> Win
     for at, window in _of_branches(of_datasets, refs):
         bound[at], count[at] = _bound(window, as_of), _count(window)
     # Iceberg counts snapshots, whatever they did, so a DELETE counts here like any other and is kept like any other.
-    committed = history.committed
-    within: Bools = scope.held & (scope.fewest_after(np.cumsum(committed, dtype=np.int32), committed, -count) < 0)
+    within: Bools = scope.held & (scope.fewest_after(history.committed_so_far, history.committed, -count) < 0)
     # All branches that hold a transaction have to agree that it is old enough.
     least = np.where(scope.branches > 0, scope.over_heads(bound, np.minimum, FOREVER), history.per_dataset(bounds))
     return WindowAnswer(history.per_dataset(silent), least, within, history.per_dataset(counts))

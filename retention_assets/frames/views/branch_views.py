@@ -6,7 +6,6 @@ Never one row per branch and transaction: a hundred thousand branches of one his
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +14,7 @@ import pyarrow.compute as pc
 
 from retention_assets.frames.arrays import NEVER, Bools, Counts, Ints, flags, from_micros, integers, join_chunks
 from retention_assets.frames.log import CLASS, INSTANT, NAME, attribute_of, in_one_piece
-from retention_assets.frames.views.history import TYPES, History, in_chain
+from retention_assets.frames.views.history import TYPES, History
 from retention_assets.frames.views.scope import FAR, ScopeColumns, ScopeTable, in_latest_view
 from retention_assets.policy.durations import micros
 from retention_assets.policy.globs import matching
@@ -85,62 +84,39 @@ BRANCH_ENDS = pa.schema(
     ]
 )
 
-# columns of the state of a branch: SNAPSHOTs, 1 if a view began without one, transactions of the latest view, newest close
-_SNAPSHOTS, _BARE, _LATEST, _CLOSED = range(4)
-
 
 def branch_ends(history: History, most: int = MOST) -> pa.Table:
     forest, refs = history.chains, history.branches
     if not len(refs.position):
         return BRANCH_ENDS.empty_table()
-    pass_chain = _pass_chain(history)
-    state = np.zeros((len(forest.first), 4), dtype=np.int64)
-    state[:, _CLOSED] = NEVER
-    state_before_chain = forest.descend(state, pass_chain)
     # a head ends its chain
     chain = forest.at(refs.position)
-    ends = pass_chain(chain, state_before_chain[chain])
+    snapshots, committed = history.snapshots_in_chain, history.committed_in_chain
+    begins_without = (committed > 0) & ~history.begins_view
+    last_snapshot = np.append(history.snapshot_positions, 0)[np.maximum(history.snapshots_so_far[forest.last] - 1, 0)]
+    since_snapshot = history.committed_so_far[forest.last] - history.committed_so_far[last_snapshot] + 1
+    newest_close = history.newest_close(forest.last)
+
+    def at_heads(at_root: int, after: Callable[[Ints, Ints], Ints]) -> Ints:
+        # `after` turns the values before chains into those at their ends.
+        before = forest.descend(np.full(len(forest.first), at_root, dtype=np.int64), after)
+        return after(chain, before[chain])
+
+    views = at_heads(0, lambda at, value: value + snapshots[at] + np.where(value == 0, begins_without[at], 0))
+    latest = at_heads(0, lambda at, value: np.where(snapshots[at] > 0, since_snapshot[at], value + committed[at]))
+    closes = at_heads(int(NEVER), lambda at, value: np.where(committed[at] > 0, newest_close[at], value))
     names = np.array(history.names, dtype=object)[refs.dataset]
-    first = np.lexsort((refs.rank, names.astype(str), -ends[:, _LATEST]))[:most]
+    first = np.lexsort((refs.rank, names.astype(str), -latest))[:most]
     return pa.table(
         {
             "dataset": pa.array(names[first], pa.string()),
             "branch": pa.array([refs.names[rank] for rank in refs.rank[first].tolist()], pa.string()),
-            "views": ends[first, _SNAPSHOTS] + ends[first, _BARE],
-            "transactions": ends[first, _LATEST],
-            "newest_close": from_micros(ends[first, _CLOSED]),
+            "views": views[first],
+            "transactions": latest[first],
+            "newest_close": from_micros(closes[first]),
         },
         schema=BRANCH_ENDS,
     )
-
-
-def _pass_chain(history: History) -> Callable[[Ints, npt.NDArray[Any]], npt.NDArray[Any]]:
-    # A function from chains, and the states of their branches before them, to the states after them. All numbers below are
-    # per chain.
-    forest, snapshots = history.chains, history.snapshots_in_chain.astype(np.int64)
-    committed_so_far = np.cumsum(history.committed, dtype=np.int32)
-    committed = in_chain(committed_so_far, history.committed, forest).astype(np.int64)
-    newest_close = history.closed[np.maximum(history.last_committed[forest.last], 0)]
-    # meaningless where there is no SNAPSHOT: the first, the last, and what is committed before and since
-    positions = np.append(history.snapshot_positions, 0)
-    first_snapshot = positions[history.snapshots_so_far[forest.first] - history.snapshots[forest.first]]
-    last_snapshot = positions[np.maximum(history.snapshots_so_far[forest.last] - 1, 0)]
-    before = committed_so_far[first_snapshot] - history.committed[first_snapshot]
-    before = before - committed_so_far[forest.first] + history.committed[forest.first]
-    since = (committed_so_far[forest.last] - committed_so_far[last_snapshot] + 1).astype(np.int64)
-    # committed transactions that begin a view without a SNAPSHOT, if nothing is before them
-    begins_bare = (np.where(snapshots > 0, before, committed) > 0).astype(np.int64)
-
-    def pass_chain(chain: Ints, state: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        after = np.empty_like(state)
-        has_no_view = (state[:, _SNAPSHOTS] == 0) & (state[:, _BARE] == 0)
-        after[:, _SNAPSHOTS] = state[:, _SNAPSHOTS] + snapshots[chain]
-        after[:, _BARE] = np.where(has_no_view, begins_bare[chain], state[:, _BARE])
-        after[:, _LATEST] = np.where(snapshots[chain] > 0, since[chain], state[:, _LATEST] + committed[chain])
-        after[:, _CLOSED] = np.where(committed[chain] > 0, newest_close[chain], state[:, _CLOSED])
-        return after
-
-    return pass_chain
 
 
 BRANCH_VIEWS = pa.schema(

@@ -141,8 +141,39 @@ class History:
         return self.chains.spread(self.snapshots_so_far[self.chains.last]) - self.snapshots_so_far
 
     @cached_property
-    def last_committed(self) -> Ints:
-        """The newest committed position at or before each one in the batch; it may lie before the chain."""
+    def first_snapshot(self) -> Ints:
+        """Position of the first SNAPSHOT of each chain; meaningless where it has none."""
+        first = self.chains.first
+        return np.append(self.snapshot_positions, 0)[self.snapshots_so_far[first] - self.snapshots[first]]
+
+    @cached_property
+    def next_snapshot(self) -> Ints:
+        """Position of the SNAPSHOT after each position; meaningless where no more follows in its chain."""
+        return np.append(self.snapshot_positions, 0)[self.snapshots_so_far]
+
+    @cached_property
+    def committed_so_far(self) -> Counts:
+        return np.cumsum(self.committed, dtype=np.int32)
+
+    @cached_property
+    def committed_in_chain(self) -> Counts:
+        return in_chain(self.committed_so_far, self.committed, self.chains)
+
+    @cached_property
+    def begins_view(self) -> Bools:
+        """Chains whose first committed row is a SNAPSHOT."""
+        first = self.chains.first
+        first_committed = np.append(np.flatnonzero(self.committed), 0)[self.committed_so_far[first] - self.committed[first]]
+        begins: Bools = (self.committed_in_chain > 0) & self.snapshots[first_committed]
+        return begins
+
+    def newest_close(self, positions: Ints) -> Ints:
+        """Closing time of the newest committed row at or before each position; meaningless where its chain has none there."""
+        return self.closed[np.maximum(self._last_committed[positions], 0)]
+
+    @cached_property
+    def _last_committed(self) -> Ints:
+        # It may lie before the chain.
         return np.maximum.accumulate(np.where(self.committed, np.arange(len(self)), -1))
 
     def _placed(self, rows: Ints, rank: Ints, names: Sequence[str]) -> Refs:

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from retention_assets.frames.arrays import NEVER, Bools, Counts, Ints, changes, flags, integers, join_chunks, places_from_end
 from retention_assets.frames.log import CLASS, attribute_of
-from retention_assets.frames.views.forest import Chains, enclosing, subtrees, without_those_below
+from retention_assets.frames.views.forest import enclosing, subtrees, without_those_below
 from retention_assets.frames.views.history import COMMITTED, DELETE, OPEN, TYPES, History, Refs, S, in_chain
 from retention_assets.policy.globs import matching
 from retention_assets.policy.model import Branches, Window
@@ -90,10 +90,12 @@ class ScopeColumns:
         self._chain = history.chains.at(self.refs.position)
 
     @cached_property
-    def _heads(self) -> Ints:
+    def _alive(self) -> Bools:
+        # Chains from whose end some head in scope is reached.
         forest = self.history.chains
-        here = np.bincount(self._chain, minlength=len(forest.first))
-        return forest.fold(here, lambda _, value: value, np.add).astype(np.int64)
+        at_end = np.zeros(len(forest.first), dtype=bool)
+        at_end[self._chain] = True
+        return forest.fold(at_end, lambda _, value: value, np.logical_or)
 
     @cached_property
     def branches(self) -> Counts:
@@ -156,33 +158,25 @@ class ScopeColumns:
     def superseded_at(self) -> Ints:
         """Time at which each left the latest view of the last branch that had it there; NEVER while it is in one."""
         history, forest = self.history, self.history.chains
-        closed, total = history.closed, history.snapshots_in_chain
-        first_close = closed[_next_snapshot(history, forest.first - 1, total)]
-        alive = self._heads > 0
+        total, alive = history.snapshots_in_chain, self._alive
+        first_close = history.closed[history.first_snapshot]
         below = forest.fold(
             np.full(len(forest.first), NEVER),
             lambda at, value: np.where(alive[at], np.where(total[at] > 0, first_close[at], value), NEVER),
             np.maximum,
         )
-        following = closed[_next_snapshot(history, np.arange(len(history)), history.snapshots_after)]
-        inside = np.where(history.snapshots_after > 0, following, forest.spread(below))
+        inside = np.where(history.snapshots_after > 0, history.closed[history.next_snapshot], forest.spread(below))
         return np.where(self.view > 0, inside, NEVER)
 
     @cached_property
     def view_closed_at(self) -> Ints:
         """Latest time, over the branches, at which the newest view that holds each transaction got its last one."""
         history, forest = self.history, self.history.chains
-        closed, total, last = history.closed, history.snapshots_in_chain, forest.last
-        committed_so_far = np.cumsum(history.committed, dtype=np.int32)
-        has_commits = in_chain(committed_so_far, history.committed, forest) > 0
-        first_snapshot = _next_snapshot(history, forest.first - 1, total)
-        first_committed = _first_committed(history, forest, committed_so_far)
-        begins_view = has_commits & (total > 0) & (first_committed == first_snapshot)
-        cut = np.where(total > 0, first_snapshot - 1, last)
-        newest = closed[np.maximum(history.last_committed[np.maximum(cut, 0)], 0)]
+        total, last, alive = history.snapshots_in_chain, forest.last, self._alive
+        has_commits, begins_view = history.committed_in_chain > 0, history.begins_view
+        newest = history.newest_close(np.where(total > 0, np.maximum(history.first_snapshot - 1, 0), last))
         bare = np.zeros(len(forest.first), dtype=bool)
         bare[self._chain] = True
-        alive = self._heads > 0
         # `bare`: below this end some branch adds nothing more to the view. `further`: the latest close that a branch adds.
         bare = forest.fold(bare, lambda at, value: alive[at] & np.where(has_commits[at], begins_view[at], value), np.logical_or)
 
@@ -191,9 +185,7 @@ class ScopeColumns:
             return np.where(alive[at] & ~begins_view[at], np.where(has_commits[at], own, value), NEVER)
 
         further = forest.fold(np.full(len(forest.first), NEVER), passed, np.maximum)
-        following = _next_snapshot(history, np.arange(len(history)), history.snapshots_after)
-        stop = np.where(history.snapshots_after > 0, following - 1, forest.spread(last))
-        inside = closed[np.maximum(history.last_committed[stop], 0)]
+        inside = history.newest_close(np.where(history.snapshots_after > 0, history.next_snapshot - 1, forest.spread(last)))
         at_end = np.maximum(np.where(forest.spread(bare), inside, NEVER), forest.spread(further))
         return np.where(self.held, np.where(history.snapshots_after > 0, inside, at_end), NEVER)
 
@@ -333,24 +325,6 @@ def up_to_their_views(history: History, marked: Bools) -> Bools:
     edges[needed[needed >= 0] + 1] -= 1
     rows: Bools = np.cumsum(edges[:-1], dtype=np.int8).view(bool) & history.committed
     return rows
-
-
-def _next_snapshot(history: History, before: Ints, there: Counts) -> Ints:
-    # The position of the first SNAPSHOT after each position, where `there` says that the chain has one; else 0.
-    if not len(history.snapshot_positions):
-        return np.zeros(len(before), dtype=np.int64)
-    so_far = np.where(before < 0, 0, history.snapshots_so_far[np.maximum(before, 0)])
-    following = np.minimum(so_far, len(history.snapshot_positions) - 1)
-    return np.where(there > 0, history.snapshot_positions[following], 0)
-
-
-def _first_committed(history: History, forest: Chains, so_far: Counts) -> Ints:
-    # The position of each chain's first committed row; meaningless where it has none.
-    positions = np.flatnonzero(history.committed)
-    if not len(positions):
-        return np.full(len(forest.first), -1, dtype=np.int64)
-    before = so_far[forest.first] - history.committed[forest.first]
-    return positions[np.minimum(before, len(positions) - 1)]
 
 
 def superseded(scope: ScopeColumns) -> Bools:
