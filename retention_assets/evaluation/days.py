@@ -15,8 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.evaluation.rules_in_force import RulesInForce
-from retention_assets.frames.arrays import NEVER, Bools, Ints, as_micros, flags, integers, join_chunks, keys_of
+from retention_assets.frames.arrays import NEVER, Ints, as_micros, flags, integers, join_chunks, keys_of
 from retention_assets.frames.log import LOG, Log, attribute_of, bounds_of, is_in_log
+from retention_assets.frames.periods import DAY
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks
 from retention_assets.ledger.marking import MARK_ROWS
 from retention_assets.policy.durations import from_micros, micros, text_of
@@ -141,7 +142,6 @@ class Forecast:
         return data
 
 
-DAY = 86_400_000_000
 _NONE, _MARKED, _SWEPT = 0, 1, 2
 _MARK = "mark"
 _CLASS = "storage_class"
@@ -302,19 +302,15 @@ class _WalkedDatasets:
         status = self.status[rows]
         there, waiting = rows[status != _SWEPT], rows[status == _MARKED]
         month = sum(price.monthly(self._sum(mine)) for price, mine in self._by_price(there))
-        return ForecastDay(
-            day,
-            transactions=len(there),
-            bytes=self._sum(there),
-            waiting=len(waiting),
-            bytes_waiting=self._sum(waiting),
-            month=month,
-        )
+        return ForecastDay(day, len(there), self._sum(there), len(waiting), self._sum(waiting), month=month)
 
     def live_through(self, day: date, instant: int, result: ForecastDays) -> ForecastDay:
         rows, log = self.remaining.current()
         at = from_micros(instant)
-        known = _names(log, self.status[rows] != _NONE) if self.limited else None
+        known = None
+        if self.limited:
+            known = log.select(["dataset", "transaction"]).filter(pa.array(self.status[rows] != _NONE))
+            known = known.set_column(0, "dataset", known["dataset"].cast(pa.string()))
         verdicts = candidate_marks(log, self.datasets, self.rules.policies, self.rules.holds, at, known)
         verdict, policy = join_chunks(verdicts["verdict"]), join_chunks(verdicts["policy"])
         is_mark = np.array([word == _MARK for word in verdict.dictionary.to_pylist()], dtype=bool)
@@ -327,9 +323,8 @@ class _WalkedDatasets:
         # The evaluation has just re-checked those marks of the walk that the same policy would make again.
         again = selected & (credit == self.policy[rows]) & ~self.drops[credit]
         again &= (self.mark[rows] < 0) & (self.closed[rows] <= self.marked_at[rows])
-        gone, spared = self._sweep(
-            due[self.can_go[due] & self.terms.is_swept], rows[again], Log(log, self.datasets), at, result
-        )
+        may_go = due[self.can_go[due] & self.terms.is_swept]
+        gone, spared = self._sweep(may_go, rows[again], Log(log, self.datasets), at, result)
         for number, name in enumerate(self.names):
             result.marked[name] += int((self.policy[new] == number).sum())
             of_policy = gone[self.policy[gone] == number]
@@ -382,9 +377,8 @@ class _WalkedDatasets:
             "attempts": pa.repeat(0, len(made)),
         }
         marks = [values.get(column.name, pa.nulls(len(made), column.type)) for column in MARK_ROWS]
-        return pa.concat_tables(
-            [self.marks.take(pa.array(self.mark[ledger])), pa.table(marks, MARK_ROWS.names).cast(MARK_ROWS)]
-        )
+        of_ledger = self.marks.take(pa.array(self.mark[ledger]))
+        return pa.concat_tables([of_ledger, pa.table(marks, MARK_ROWS.names).cast(MARK_ROWS)])
 
     def _price(self, day: ForecastDay, gone: Ints, instant: int) -> None:
         for price, mine in self._by_price(gone):
@@ -402,11 +396,6 @@ class _WalkedDatasets:
         # Sum in two halves: many large sizes overflow 64 bits where each of them fits.
         sizes = self.bytes[rows]
         return (int((sizes >> 31).sum()) << 31) + int((sizes & _LOW).sum())
-
-
-def _names(log: pa.Table, rows: Bools) -> pa.Table:
-    names = log.select(["dataset", "transaction"]).filter(pa.array(rows))
-    return names.set_column(0, "dataset", names["dataset"].cast(pa.string()))
 
 
 def _prices(log: pa.Table, terms: WalkTerms) -> tuple[list[Price], Ints]:

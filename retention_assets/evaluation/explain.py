@@ -118,7 +118,7 @@ def explain(
     mark = verdicts.slice(at, 1).to_pylist()[0]
     history = History(rows, micros(as_of))
     scopes = ScopeTable(history)
-    position = at if history.order is None else int(history.positions[at])
+    position = int(history.positions[at])
     row = rows.slice(at, 1).to_pylist()[0]
     attributes = dict(row["attributes"] or ())
     holders = _holders(history, position).tolist()
@@ -301,21 +301,19 @@ _PERIODS = {
 
 
 def _why_kept(policy: Policy, line: policy_rules.SelectorLine, history: History, position: int) -> str:
-    key = line.key.rpartition(".")[2]
-    if line.roots is None or key not in _PERIODS:
+    kept = line.kept
+    if kept is None or kept.key not in _PERIODS:
         return line.reason.text(policy.name)
-    part = next((window for window in policy.branches.windows if window.match == line.branches), policy.select)
-    assert part.beyond is not None
     view = view_roots(history)
-    in_view = np.flatnonzero(line.roots & (view == view[position]))
-    in_view = in_view[_lie_below(history, in_view, position)]
+    roots = np.flatnonzero(kept.roots & (view == view[position]))
+    roots = roots[_lie_below(history, roots, position)]
     # the nearest state that needs it
-    root = int(in_view[np.argmin(subtrees(history.chains, in_view)[0])])
-    shown = from_micros(int(history.closed[root])).astimezone(ZoneInfo(part.beyond.zone or "UTC"))
-    number = count(part.beyond.periods[key], _PERIODS[key].partition(" ")[0])
+    root = int(roots[np.argmin(subtrees(history.chains, roots)[0])])
+    shown = from_micros(int(history.closed[root])).astimezone(ZoneInfo(kept.counts.zone or "UTC"))
+    number = count(kept.counts.periods[kept.key], _PERIODS[kept.key].partition(" ")[0])
     name = history.log["transaction"][int(history.rows[root])].as_py()
     state = "" if root == position else f"part of the state of {name}, "
-    return f"It is kept: {state}the newest of {shown.strftime(_PERIODS[key])}, one of {number} of policy '{policy.name}'."
+    return f"It is kept: {state}the newest of {shown.strftime(_PERIODS[kept.key])}, one of {number} of policy '{policy.name}'."
 
 
 def _written(policy: Policy, line: policy_rules.SelectorLine) -> str | None:

@@ -92,11 +92,11 @@ class Fates:
             else:
                 groups.append(replace(group, held=bool(holds)))
         groups += self._groups_of_marks(ledger, single) if single else ()
-        return [group if group.sweeping else self._judged(group) for group in groups]
-
-    def _judged(self, group: PendingGroup) -> PendingGroup:
-        at = self._due_of(group.dataset, group.policy, group.version, group.marked_at, group.due_at)
-        return replace(group, due_at=at or group.due_at, spared=at is None)
+        for place, group in enumerate(groups):
+            if not group.sweeping:
+                at = self._due_of(group.dataset, group.policy, group.version, group.marked_at, group.due_at)
+                groups[place] = replace(group, due_at=at or group.due_at, spared=at is None)
+        return groups
 
     def _groups_of_marks(self, ledger: Ledger, datasets: Iterable[str]) -> Iterator[PendingGroup]:
         for batch in ledger.marks.read(datasets, ("MARKED", "SWEEPING")):

@@ -36,14 +36,14 @@ class Preview:
 
     @property
     def marked(self) -> pa.Table:
-        return self.marks.filter(self._is_marked)
+        return self.marks.filter(self.is_marked)
 
     @property
     def not_marked(self) -> pa.Table:
-        return self.marks.filter(pc.invert(self._is_marked))
+        return self.marks.filter(pc.invert(self.is_marked))
 
     @property
-    def _is_marked(self) -> pa.Array:
+    def is_marked(self) -> pa.Array:
         return pc.equal(join_chunks(self.marks["verdict"]).cast(pa.string()), VERDICTS[0])
 
     def sums_by(self, *columns: str) -> list[dict[str, Any]]:
@@ -132,12 +132,11 @@ class Change:
 
 
 def compare(log: Log, before: RulesInForce, after: RulesInForce, as_of: datetime) -> tuple[list[Change], pa.Table]:
-    old, new = preview(log, before, as_of).marks, preview(log, after, as_of).marks
-    was, is_ = (pc.equal(join_chunks(marks["verdict"]).cast(pa.string()), VERDICTS[0]) for marks in (old, new))
-    newly, no_longer = pc.and_(is_, pc.invert(was)), pc.and_(was, pc.invert(is_))
+    old, new = preview(log, before, as_of), preview(log, after, as_of)
     parts = []
-    for marks, changed, change in ((new, newly, "newly marked"), (old, no_longer, "no longer marked")):
-        part = marks.select(["dataset", "transaction", "policy"]).cast(_CHANGED)
+    for judged, other, change in ((new, old, "newly marked"), (old, new, "no longer marked")):
+        part = judged.marks.select(["dataset", "transaction", "policy"]).cast(_CHANGED)
+        changed = pc.and_not(judged.is_marked, other.is_marked)
         sized = part.append_column("bytes", log.transactions["bytes"]).filter(changed)
         parts.append(sized.append_column("change", pa.repeat(change, len(sized))))
     rows = pa.concat_tables(parts)

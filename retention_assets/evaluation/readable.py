@@ -336,10 +336,7 @@ class VisibilityRules:
         for version in sorted(about, key=lambda version: (version.end is None, version.end or version.begin), reverse=True):
             if version.begin > self.at:
                 continue
-            reaches = (
-                version.end is None or version.end > self.at if since is None else version.end is None or version.end >= since
-            )
-            if reaches:
+            if version.end is None or (version.end > self.at if since is None else version.end >= since):
                 since = version.begin if since is None else min(since, version.begin)
         return since
 

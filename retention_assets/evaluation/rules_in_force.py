@@ -305,18 +305,14 @@ def rules_digests(rules: RulesInForce, datasets: Sequence[str], as_of: datetime)
 
     A policy's scope is left out: a DataHub entry that wins one more dataset changes nothing for the others.
     """
-    policies = [
-        (policy.datasets, json.dumps([policy.name, rules.versions.get(policy.name), _words(policy)]))
-        for policy in rules.policies
-    ]
+    policies = []
+    for policy in rules.policies:
+        words = [policy.model_dump_json(by_alias=True, exclude={"datasets"}), sorted(policy.datasets.with_.items())]
+        policies.append((policy.datasets, json.dumps([policy.name, rules.versions.get(policy.name), words])))
     holds = [hold for hold in rules.holds if hold.is_live(as_of)]
     policies += [(hold.datasets, hold.model_dump_json(by_alias=True)) for hold in holds]
     policies += [(rule.datasets, rule.model_dump_json(by_alias=True)) for rule in rules.visibility]
     return digests(datasets, policies)
-
-
-def _words(policy: Policy) -> list[object]:
-    return [policy.model_dump_json(by_alias=True, exclude={"datasets"}), sorted(policy.datasets.with_.items())]
 
 
 def load_rules(

@@ -7,8 +7,8 @@ deleted that can't be recorded.
 
 import signal
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from types import FrameType
@@ -27,7 +27,7 @@ from retention_assets.stores.protocol import PacedStore, Store, StoreFailed, cal
 from retention_assets.sweep.dataset_sweep import DatasetSweep, OnProgress, SweepContext, SweepResult
 from retention_assets.sweep.execute import pause
 from retention_assets.sweep.independent_check import IndependentCheck
-from retention_assets.sweep.permit import HeldLeases, LedgerFailed, hold_leases, hold_part
+from retention_assets.sweep.permit import LedgerFailed, hold_leases, hold_part
 from retention_assets.sweep.read import DatasetReading, DueHere, StoreReading, Wanted, among_looked_at, looking, read_fresh
 from retention_assets.sweep.recheck import Recheck
 from retention_assets.sweep.round import SLICE, sweep_share
@@ -123,17 +123,16 @@ class Sweeper:
         yield from self.clocks()
         yield from outside_times(self.stores.values())
 
-    def _hold(self, datasets: Collection[str], part: DatasetPart | None) -> AbstractContextManager[HeldLeases]:
-        if part is None:
-            return hold_leases(self.ledger, datasets, self.holder, self.lease_seconds)
-        return hold_part(self.ledger, part, self.stop, self.lease_seconds)
-
     def _sweep_share(self, store: Store, readings: Sequence[DatasetReading], part: DatasetPart | None) -> Iterator[SweepResult]:
         if not readings or self.stop.is_set():
             return
         results = {reading.dataset: SweepResult(reading.dataset) for reading in readings}
+        if part is None:
+            leases = hold_leases(self.ledger, results, self.holder, self.lease_seconds)
+        else:
+            leases = hold_part(self.ledger, part, self.stop, self.lease_seconds)
         try:
-            with self._hold(results, part) as held:
+            with leases as held:
                 for name, why in held.others.items():
                     results[name].skipped = why
                 # once a lease is taken more may be due, and holds and tags may be over

@@ -77,8 +77,12 @@ class IndependentCheck:
         if self._checked is None or not self._checked.is_of(log, as_of):
             self._checked = CheckedLog(log, as_of)
         checked = self._checked
-        over = self._over_limits(checked, marks, log_is_complete)
-        return {**over, **self._in_latest_view(checked, marks), **_retained(log, marks, keepers, as_of)}
+        faults = {
+            **self._over_limits(checked, marks, log_is_complete),
+            **self._in_latest_view(checked, marks),
+            **_retained(log, marks, keepers, as_of),
+        }
+        return {dataset: f"nothing of {dataset} is swept: {fault}. {_REMEDY}" for dataset, fault in faults.items()}
 
     def _load_policies(self, marks: pa.Table) -> None:
         versions = set(zip(marks["policy"].to_pylist(), marks["policy_version"].to_pylist(), strict=True))
@@ -98,9 +102,8 @@ class IndependentCheck:
         rows_needed = needed_marks(rows, allowed, dropping, lambda: log.views, lambda: log.remaining)
         return {
             needed["dataset"]: (
-                f"nothing of {needed['dataset']} is swept: {needed['transaction']} is in the latest view of branch "
-                f"{needed['branch']}, but policy {needed['policy']} marked it, which it may not do ({needed['marks']} such "
-                f"marks). {_REMEDY}"
+                f"{needed['transaction']} is in the latest view of branch {needed['branch']}, but policy {needed['policy']} "
+                f"marked it, which it may not do ({needed['marks']} such marks)"
             )
             for needed in rows_needed.to_pylist()
         }
@@ -113,16 +116,13 @@ class IndependentCheck:
             for dataset in pc.unique(marks["dataset"]).to_pylist():
                 size = log.sizes.get(dataset, 0)
                 for violation in invariants.open_over_limits(connection, dataset, size, log_is_complete, self._policies):
-                    faults.setdefault(dataset, f"nothing of {dataset} is swept: {violation.what}. {_REMEDY}")
+                    faults.setdefault(dataset, violation.what)
         return faults
 
 
 def _retained(log: Log, marks: pa.Table, keepers: Sequence[Keeper], as_of: datetime) -> dict[str, str]:
     rules = [keeper for keeper in keepers if isinstance(keeper, RetainRule)]
     return {
-        dataset: (
-            f"nothing of {dataset} is swept: retain rule {retained.rule} keeps {retained.transaction}, but it is marked"
-            f" ({retained.marks} such marks). {_REMEDY}"
-        )
-        for dataset, retained in retained_marks(log, marks, rules, as_of).items()
+        dataset: f"retain rule {kept.rule} keeps {kept.transaction}, but it is marked ({kept.marks} such marks)"
+        for dataset, kept in retained_marks(log, marks, rules, as_of).items()
     }

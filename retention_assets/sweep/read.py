@@ -175,14 +175,12 @@ def current(store: Store, readings: Collection[DatasetReading]) -> set[str]:
         return set()
     whole = [last for last in readings if last.chains_of is None]
     present = call_store(store, lambda: store.tokens([last.dataset for last in whole])) if whole else {}
-    stand = {last.dataset for last in readings if last.chains_of is not None and _chains_stand(store, last)}
-    return stand | {last.dataset for last in whole if last.token and present.get(last.dataset) == last.token}
-
-
-def _chains_stand(store: Store, reading: DatasetReading) -> bool:
-    assert reading.chains_of is not None
-    now: bool = read_chains(store, reading, reading.chains_of, 0).log.transactions.equals(reading.log.transactions)
-    return now
+    unchanged = {last.dataset for last in whole if last.token and present.get(last.dataset) == last.token}
+    for last in readings:
+        if last.chains_of is not None:
+            log = read_chains(store, last, last.chains_of, 0).log
+            unchanged |= {last.dataset} if log.transactions.equals(last.log.transactions) else set()
+    return unchanged
 
 
 def among_asked(rows: pa.Table, readings: Collection[DatasetReading]) -> pa.Table:
@@ -203,15 +201,10 @@ def joined(readings: Sequence[DatasetReading]) -> Log:
 
 def by_dataset(table: pa.Table) -> dict[str, pa.Table]:
     # those of one dataset are contiguous
-    if not len(table):
-        return {}
     column = table["dataset"].cast(pa.string()).dictionary_encode().unify_dictionaries()
     bounds = bounds_of(pa.table({"dataset": column}))
     names = table["dataset"].take(pa.array(bounds[:-1])).cast(pa.string()).to_pylist()
-    return {
-        name: table.slice(begin, end - begin)
-        for name, begin, end in zip(names, bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)
-    }
+    return {name: table.slice(begin, end - begin) for name, (begin, end) in zip(names, pairwise(bounds.tolist()), strict=True)}
 
 
 @dataclass(frozen=True)
@@ -256,11 +249,8 @@ def take_look(
     is_stopped: Callable[[], bool] = never,
 ) -> object:
     """Have a store look at what is due, with the ledger's present realms and holds. Raises StoreFailed."""
-    purging, last, holds = (
-        ledger.realms.purging(),
-        ledger.scans.last_whole_result(store.name),
-        named_holds(ledger.holds.known(as_of)),
-    )
+    purging, last = ledger.realms.purging(), ledger.scans.last_whole_result(store.name)
+    holds = named_holds(ledger.holds.known(as_of))
     return call_store(store, lambda: store.look(due, purging, last, tasks, folder, opened, is_stopped, holds))
 
 

@@ -149,7 +149,7 @@ class Recheck:
         A transaction missing from the log counts as gone only where the log is the data and a sweep had begun on it. Elsewhere
         it is spared, and marked again should it come back.
         """
-        holds = self._holds()
+        holds = (*self.file_holds(), *self.ledger.holds.in_force(self.as_of))
         moved = _marked_elsewhere(self.ledger.places.all(), marks)
         result = RecheckResult(spared=moved)
         marks = marks.filter(pc.invert(rows_of_marks(marks, moved))) if moved else marks
@@ -163,14 +163,8 @@ class Recheck:
                 if realm_of(version[0]) is None and version not in self._in_force:
                     part = self._recheck_in_force(log, of_version, part, holds, capabilities)
             result = result.with_(part)
-        return replace(result, go=result.go & self._confirmed(marks))
-
-    def _confirmed(self, marks: pa.Table) -> frozenset[int]:
         shown = marks if self.confirmed is None else marks.filter(pa.array(is_in_log(marks, self.confirmed)))
-        return frozenset(shown["id"].to_pylist())
-
-    def _holds(self) -> tuple[Keeper, ...]:
-        return (*self.file_holds(), *self.ledger.holds.in_force(self.as_of))
+        return replace(result, go=result.go & frozenset(shown["id"].to_pylist()))
 
     def sweeps_of(self, marks: pa.Table) -> dict[int, Sweep]:
         """Find how each mark is swept: by the policy in force that justifies it, or by the version that made it."""

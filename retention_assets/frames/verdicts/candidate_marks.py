@@ -35,7 +35,7 @@ from retention_assets.frames.verdicts.reasons import Reason
 from retention_assets.frames.verdicts.selectors import NEXT_LOOKS, NextLooks, SelectorLine, TimeBound, cut_off, unmet_lines
 from retention_assets.frames.verdicts.table_windows import Windows, next_ref_ends, remaining_scopes, windows_of
 from retention_assets.frames.verdicts.where_condition import evaluate
-from retention_assets.frames.views.branch_views import Protection, ScannedReferences, protection, references
+from retention_assets.frames.views.branch_views import Protection, protection, references
 from retention_assets.frames.views.history import OPEN, History
 from retention_assets.frames.views.scope import FAR, ScopeTable
 from retention_assets.policy.durations import micros
@@ -252,7 +252,10 @@ def _judge(
         # New marks no longer count towards the limits that were exceeded.
         next_looks = looks.table(over.any(axis=1) & np.logical_or.reduceat(new, history.starts))
     combination = history.in_log_order(combination)
-    witnesses = [history.in_log_order(column) for column in _witnesses(history, protected, remaining, hold, rule, referenced)]
+    branch, tag, ref = _witnesses(history, protected, remaining)
+    nobody = np.zeros(len(history), dtype=np.int32)
+    referrer = nobody if referenced.witness is None else referenced.witness
+    witnesses = [history.in_log_order(rank) for rank in (branch, tag, hold, rule, ref, nobody, nobody, referrer)]
     parts = []
     for begin in range(0, len(history), _ROWS_AT_ONCE):
         here = slice(begin, begin + _ROWS_AT_ONCE)
@@ -260,23 +263,14 @@ def _judge(
     return pa.concat_tables(parts), next_looks
 
 
-def _witnesses(
-    history: History,
-    protected: Protection,
-    remaining: Protection,
-    hold: Ranks,
-    rule: Ranks,
-    referenced: ScannedReferences,
-) -> tuple[Ranks, ...]:
+def _witnesses(history: History, protected: Protection, remaining: Protection) -> tuple[Ranks, Ranks, Ranks]:
     # The branch and the tag that protect each row, preferably ones that stay; and the ended ref where nothing else does.
     branch = np.where(remaining.branch < FAR, remaining.branch, protected.branch)
     tag = np.where(remaining.tag < FAR, remaining.tag, protected.tag)
     over = np.where(
         (protected.branch < FAR) & (remaining.branch == FAR), protected.branch, tag + np.int32(len(history.branches.names))
     )
-    forbids = np.zeros(len(history), dtype=np.int32)
-    referrer = forbids if referenced.witness is None else referenced.witness
-    return branch, tag, hold, rule, over.astype(np.int32), forbids, forbids, referrer
+    return branch, tag, over.astype(np.int32)
 
 
 def _datasets_denying(datasets: pa.Table, key: str) -> frozenset[str]:

@@ -19,14 +19,16 @@ from retention_assets.frames.verdicts.where_condition import evaluate
 from retention_assets.frames.views.forest import chains, enclosing, subtrees, without_those_below
 from retention_assets.frames.views.history import DELETE, History
 from retention_assets.frames.views.scope import Line, ScopeColumns, up_to_their_views
-from retention_assets.policy.model import PERIODS, Beyond, Newest
+from retention_assets.policy.model import PERIODS, Beyond, Counts, Newest
 
 _PERIODS = {"daily": "day", "weekly": "week", "monthly": "month", "yearly": "year"}
+_REASONS = {"transactions": Reason.WITHIN_TRANSACTIONS, "bytes": Reason.WITHIN_BYTES}
 
 
 class Kept(NamedTuple):
-    """Rows that one key keeps. The `roots` are counted; the others belong to their states, which stay readable."""
+    """Rows that one key of `counts` keeps. The `roots` are counted; the others belong to their states, which stay readable."""
 
+    counts: Counts
     key: str
     reason: Reason
     rows: Bools
@@ -40,15 +42,11 @@ def rows_kept(counts: Beyond | Newest, scope: ScopeColumns, line: Line, history:
         return
     counter = _Counter(counts, scope, line, history)
     for key, most in wanted.items():
-        reason = Reason.WITHIN_BYTES if key == "bytes" else Reason.WITHIN_TRANSACTIONS
+        reason = _REASONS.get(key, Reason.WITHIN_PERIODS)
         roots = np.zeros(len(history), dtype=bool)
-        if key in PERIODS:
-            reason = Reason.WITHIN_PERIODS
-            roots[counter.newest_of_periods(key, most)] = True
-        else:
-            roots[counter.newest_within(key, most)] = True
+        roots[counter.newest_of_periods(key, most) if key in PERIODS else counter.newest_within(key, most)] = True
         as_states = key in PERIODS or isinstance(counts, Newest)
-        yield Kept(key, reason, roots | up_to_their_views(history, roots & scope.held) if as_states else roots, roots)
+        yield Kept(counts, key, reason, roots | up_to_their_views(history, roots & scope.held) if as_states else roots, roots)
 
 
 class _Counter:

@@ -39,15 +39,17 @@ def retained_marks(log: Log, marks: pa.Table, rules: Sequence[RetainRule], as_of
     retained: dict[str, RetainedMarks] = {}
     datasets = log.datasets.select(["dataset", "attributes"]).to_pylist()
     attributes = {row["dataset"]: dict(row["attributes"] or ()) for row in datasets}
-    for begin, end in pairwise(bounds_of(log.transactions).tolist()) if rules and len(marks) else ():
+    datasets_marked = set(pc.unique(marks["dataset"]).to_pylist()) if rules else ()
+    for begin, end in pairwise(bounds_of(log.transactions).tolist()):
         rows = log.transactions.slice(begin, end - begin)
         dataset = rows["dataset"][0].as_py()
-        about = [rule for rule in rules if holds_dataset(rule, dataset, attributes.get(dataset, {}))]
-        if not about:
+        if dataset not in datasets_marked:
             continue
         marked = marks["transaction"].filter(pc.equal(marks["dataset"], dataset))
         is_marked = pc.is_in(rows["transaction"], value_set=marked.combine_chunks()).to_numpy()
-        for rule in about:
+        for rule in rules:
+            if not holds_dataset(rule, dataset, attributes.get(dataset, {})):
+                continue
             hits = np.flatnonzero(is_marked & _retained(rows, rule, as_of))
             if len(hits):
                 retained.setdefault(dataset, RetainedMarks(rows["transaction"][int(hits[0])].as_py(), rule.name, len(hits)))

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from retention_assets.frames.arrays import FOREVER, NEVER, Bools, Ints, Small, as_micros, flags, from_micros, join_chunks
 from retention_assets.frames.log import INSTANT, attribute_of
 from retention_assets.frames.periods import DAY, period_start
-from retention_assets.frames.verdicts.counts import rows_kept
+from retention_assets.frames.verdicts.counts import Kept, rows_kept
 from retention_assets.frames.verdicts.reasons import Reason
 from retention_assets.frames.verdicts.table_windows import Windows, remaining_scopes, window_answer
 from retention_assets.frames.verdicts.where_condition import evaluate, instants_with_zone
@@ -57,8 +57,8 @@ class SelectorLine(NamedTuple):
     judged: Bools | None = None
     branches: str | None = None
     bound: TimeBound | None = None
-    # rows that a count keeps for themselves, and not for the state of another
-    roots: Bools | None = None
+    # of a line of counts
+    kept: Kept | None = None
 
 
 def cut_off(as_of: datetime, age: Duration, align: str | None = None) -> int:
@@ -113,7 +113,11 @@ def lines(policy: Policy, scopes: ScopeTable, as_of: datetime, windows: Windows)
     else:
         yield from _windows(policy, scopes, as_of)
     if select.in_views_older_than:
-        yield from _in_old_views(scope, select.in_views_older_than, as_of)
+        age, closed = select.in_views_older_than, scope.view_closed_at
+        is_young = closed >= cut_off(as_of, age)
+        yield SelectorLine("select.in_views_older_than", Reason.IN_NO_VIEW, ~scope.held)
+        yield SelectorLine("select.in_views_older_than", Reason.VIEW_TOO_YOUNG, is_young, bound=TimeBound(closed, age))
+        yield SelectorLine("select.in_views_older_than", Reason.OPEN_AFTER, scope.open_after)
     if select.superseded:
         yield SelectorLine("select.superseded", Reason.NOT_SUPERSEDED, ~superseded(scope))
     if select.archived_before_purge:
@@ -227,22 +231,13 @@ def _beyond(beyond: Beyond, scope: ScopeColumns, line: Line, history: History, a
     if beyond.counts and line.rows.any():
         yield from _never_beyond(line, history, f"{at}beyond.{beyond.counts[0]}")
     for kept in rows_kept(beyond, scope, line, history):
-        yield SelectorLine(f"{at}beyond.{kept.key}", kept.reason, kept.rows, roots=kept.roots)
+        yield SelectorLine(f"{at}beyond.{kept.key}", kept.reason, kept.rows, kept=kept)
 
 
 def _never_beyond(line: Line, history: History, key: str) -> Iterator[SelectorLine]:
     # What is open, or of a class that is on no line, is in no count.
     yield SelectorLine(key, Reason.UNFINISHED, history.independent & (history.status == OPEN))
     yield SelectorLine(key, Reason.REFERENCED, history.independent & (history.status == COMMITTED) & ~line.committed)
-
-
-def _in_old_views(scope: ScopeColumns, age: Duration, as_of: datetime) -> Iterator[SelectorLine]:
-    closed = scope.view_closed_at
-    yield SelectorLine("select.in_views_older_than", Reason.IN_NO_VIEW, ~scope.held)
-    yield SelectorLine(
-        "select.in_views_older_than", Reason.VIEW_TOO_YOUNG, closed >= cut_off(as_of, age), bound=TimeBound(closed, age)
-    )
-    yield SelectorLine("select.in_views_older_than", Reason.OPEN_AFTER, scope.open_after)
 
 
 # The last instant that a timestamp can be.

@@ -339,19 +339,13 @@ def superseded(scope: ScopeColumns) -> Bools:
     current = scope.latest < FAR
     result = history.committed & ~current
     if current.any():
-        lists = history.log["file_names"]
-        listed = history.column(flags(pc.is_valid(lists)))
-        result |= current & listed & ~_owns_a_current_file(scope, history, current)
+        rows, file = _pairs(history, current)
+        above = enclosing(*subtrees(history.chains, rows), file, view_roots(history)[rows])
+        heads = _over_last_views(history, scope.refs, np.ones(len(scope.refs.rank), dtype=np.int64), np.add, np.int32(0))[rows]
+        is_current = ~history.column(flags(pc.is_valid(history.log["file_names"])))
+        is_current[rows[without_those_below(above, heads) > 0]] = True
+        result |= current & ~is_current
     return result
-
-
-def _owns_a_current_file(scope: ScopeColumns, history: History, current: Bools) -> Bools:
-    rows, file = _pairs(history, current)
-    above = enclosing(*subtrees(history.chains, rows), file, view_roots(history)[rows])
-    heads = _over_last_views(history, scope.refs, np.ones(len(scope.refs.rank), dtype=np.int64), np.add, np.int32(0))[rows]
-    owns = np.zeros(len(history), dtype=bool)
-    owns[rows[without_those_below(above, heads) > 0]] = True
-    return owns
 
 
 def _pairs(history: History, current: Bools) -> tuple[Ints, Ints]:
