@@ -110,9 +110,8 @@ def explain(
     at = pc.index(rows["transaction"], transaction).as_py()
     if at < 0:
         names = rows["transaction"].to_pylist()[:MOST_COMPARED]
-        raise BadInput(
-            Problem(f"transaction '{transaction}' is not in the log of {dataset}", remedy=did_you_mean(transaction, names))
-        )
+        what = f"transaction '{transaction}' is not in the log of {dataset}"
+        raise BadInput(Problem(what, remedy=did_you_mean(transaction, names)))
     about = replace(rules, policies=tuple(p for p in rules.policies if selects_dataset(p.datasets, dataset, described)))
     verdicts = candidate_marks(read.transactions, read.datasets, about.policies, about.holds, as_of, known)
     mark = verdicts.slice(at, 1).to_pylist()[0]
@@ -123,20 +122,19 @@ def explain(
     attributes = dict(row["attributes"] or ())
     holders = _holders(history, position).tolist()
     answers = tuple(_answer(policy, scopes, position, as_of, own) for policy in about.policies)
-    # A line may say more than its reason does of all transactions.
+    # the words of each policy's first line that does not hold: about periods they say more than the reason does
     unmet = {answer.policy: line.words for answer in answers for line in reversed(answer.lines) if not line.holds}
-    reasons = tuple(
-        {**reason, "text": unmet[reason["witness"]] if code is Reason.WITHIN_PERIODS else code.text(reason["witness"])}
-        for reason in mark["reasons"]
-        for code in (Reason[reason["code"]],)
-    )
+    reasons = []
+    for reason in mark["reasons"]:
+        code, witness = Reason[reason["code"]], reason["witness"]
+        reasons.append({**reason, "text": unmet[witness] if code is Reason.WITHIN_PERIODS else code.text(witness)})
     tag = int(protection(scopes).tag[position])
     views = tuple(_branch_view(history, rank, position) for rank in holders[:_MOST_BRANCHES])
     return Explanation(
         dataset=dataset, transaction=transaction, as_of=text_of(as_of), type=row["type"], status=row["status"],
         closed_at=text_of(row["closed_at"]) if row["closed_at"] else None, bytes=row["bytes"],
         verdict=mark["verdict"], policy=mark["policy"], also=tuple(mark["also"]),
-        summary=_summary_of_object(row["type"], attributes) or _summary(mark, views), reasons=reasons, branches=views,
+        summary=_summary_of_object(row["type"], attributes) or _summary(mark, views), reasons=tuple(reasons), branches=views,
         more_branches=max(0, len(holders) - _MOST_BRANCHES),
         tags=(history.tags.names[tag],) if tag < FAR else (),
         policies=answers,
@@ -249,9 +247,8 @@ def _holders(history: History, position: int) -> Ints:
 
 
 def _lie_below(history: History, positions: Ints, position: int) -> Bools:
-    (top,), (end,) = subtrees(history.chains, np.array([position]))
-    begin, _ = subtrees(history.chains, positions)
-    below: Bools = (begin >= top) & (begin < end)
+    begin, end = subtrees(history.chains, np.append(positions, position))
+    below: Bools = (begin[:-1] >= begin[-1]) & (begin[:-1] < end[-1])
     return below
 
 

@@ -237,8 +237,7 @@ def views_at(rows: pa.Table, at: datetime, branch: str | None = None) -> list[Br
     for name, row in sorted(heads):
         if branch not in (None, name):
             continue
-        view: list[int] = []
-        current = True
+        view, current = list[int](), True
         while row >= 0:
             if is_committed[row] and is_closed[row]:
                 view.append(row)
@@ -356,9 +355,8 @@ def raise_visibility(ledger: Ledger, parts: Iterable[tuple[pa.Table, pa.Table]],
     Each part is some datasets with their `newest_closes`. Nothing is read where the book has no entry.
     """
     rules = VisibilityRules.of(ledger, at)
-    proposed = (
-        one for datasets, newest in (parts if rules.versions else ()) for one in propose_raises(rules, datasets, newest)
-    )
+    parts = parts if rules.versions else ()
+    proposed = (raise_ for datasets, newest in parts for raise_ in propose_raises(rules, datasets, newest))
     return sum(before != after for before, after in raise_proposed(ledger, proposed, actor).values())
 
 

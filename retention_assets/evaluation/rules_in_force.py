@@ -355,7 +355,6 @@ def warn_of_unknown(entries: Iterable[AspectEntry], datasets: Sequence[str], env
         for kind, word in (("entity", entry.entity), ("aspect", entry.aspect)):
             if word != ALL and word not in occurring[kind]:
                 remedy = suggest(word, sorted(occurring[kind])) or ""
-                warnings.append(
-                    f"DataHub entry '{entry.entity}.{entry.aspect}': no row has the {kind} {word}. {remedy}".rstrip()
-                )
+                warning = f"DataHub entry '{entry.entity}.{entry.aspect}': no row has the {kind} {word}. {remedy}"
+                warnings.append(warning.rstrip())
     return warnings

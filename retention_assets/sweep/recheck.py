@@ -301,12 +301,13 @@ class Recheck:
 
     def _missing(self, marks: pa.Table, datasets: pa.Table, holds: Sequence[Keeper], log_is_complete: bool) -> dict[int, str]:
         attributes = {row["dataset"]: dict(row["attributes"] or ()) for row in datasets.to_pylist()} if len(marks) else {}
-        spared = {}
+        live, spared = [hold for hold in named_holds(holds) if hold.is_live(self.as_of)], {}
         for row in marks.to_pylist():
             begun = row["status"] == "SWEEPING" or row["attempts"] > 0
-            hold = _hold_of(holds, row["dataset"], attributes.get(row["dataset"], {}), row["transaction"], self.as_of)
+            about = (hold for hold in live if holds_dataset(hold, row["dataset"], attributes.get(row["dataset"], {})))
+            hold = next((hold for hold in about if hold.covers(row["transaction"])), None)
             if hold is not None:
-                spared[row["id"]] = Reason.HOLD.text(hold)
+                spared[row["id"]] = Reason.HOLD.text(hold.name or "")
             elif not (log_is_complete and begun):
                 spared[row["id"]] = _NOT_IN_LOG
         return spared
@@ -386,15 +387,6 @@ def _ends(marked_at: pa.ChunkedArray, policies: Sequence[Policy]) -> Ints:
     ends = pa.array([max(micros(policy.grace.after(time)) for policy in policies) for time in times.to_pylist()], pa.int64())
     due: Ints = np.asarray(ends.take(pc.index_in(marked_at, value_set=times)))
     return due
-
-
-def _hold_of(
-    holds: Sequence[Keeper], dataset: str, attributes: dict[str, str], transaction: str, as_of: datetime
-) -> str | None:
-    for hold in named_holds(holds):
-        if hold.is_live(as_of) and hold.covers(transaction) and holds_dataset(hold, dataset, attributes):
-            return hold.name or ""
-    return None
 
 
 def _rows_with(code: str, reasons: pa.ChunkedArray) -> Ints:

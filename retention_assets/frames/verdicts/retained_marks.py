@@ -36,10 +36,12 @@ class RetainedMarks(NamedTuple):
 
 def retained_marks(log: Log, marks: pa.Table, rules: Sequence[RetainRule], as_of: datetime) -> dict[str, RetainedMarks]:
     """Find, by dataset, marks of transactions that a rule retains."""
+    if not rules:
+        return {}
     retained: dict[str, RetainedMarks] = {}
     datasets = log.datasets.select(["dataset", "attributes"]).to_pylist()
     attributes = {row["dataset"]: dict(row["attributes"] or ()) for row in datasets}
-    datasets_marked = set(pc.unique(marks["dataset"]).to_pylist()) if rules else ()
+    datasets_marked = set(pc.unique(marks["dataset"]).to_pylist())
     for begin, end in pairwise(bounds_of(log.transactions).tolist()):
         rows = log.transactions.slice(begin, end - begin)
         dataset = rows["dataset"][0].as_py()
@@ -104,7 +106,9 @@ class _Walk:
         for kind in _LINES:
             rows = np.flatnonzero(self._is_counted & self._is_line & pc.equal(self._kind, kind).to_numpy()).tolist()
             line = [row for row in rows if kind == "RECORD" or self._attribute(row, "class") in _COUNTED]
-            line.sort(key=lambda row: (self._closed[row].as_py(), self._id(row)), reverse=True)
+            line.sort(
+                key=lambda row: (self._closed[row].as_py(), self._rows["transaction"][row].as_py().encode()), reverse=True
+            )
             kept[[*self._chosen(line)]] = True
         if not self._heads:
             kept[[*self._chosen(np.flatnonzero(self._in_views)[::-1].tolist())]] = True
@@ -145,7 +149,3 @@ class _Walk:
             return None
         value: str | None = dict(self._rows["attributes"][row].as_py() or ()).get(key)
         return value
-
-    def _id(self, row: int) -> bytes:
-        text: str = self._rows["transaction"][row].as_py()
-        return text.encode()

@@ -11,7 +11,6 @@ import pytest
 from retention_assets.frames import Log, candidate_marks, verdicts_and_reevaluation
 from retention_assets.ledger import TransactionLife, life_of
 from retention_assets.policy import Branches, Datasets, Duration, Hold, OlderThan, Policy, Selection
-from retention_assets.sweep.recheck import _hold_of
 from retention_assets_tests.frames.test_soundness import branch, log_of, transaction
 from retention_assets_tests.histories import AS_OF
 
@@ -44,7 +43,7 @@ def test_a_hold_on_an_id_that_looks_like_a_glob_holds_it(id_: str, tmp_path: Pat
     )  # fmt: skip
     assert verdicts(log, ANYWHERE)[id_] == "mark"
     assert verdicts(log, ANYWHERE, hold)[id_] == "spare"
-    assert _hold_of([hold], "lake/d", {}, id_, AS_OF) == "h"
+    assert hold.covers(id_)
     assert life_of("lake/d", TransactionLife(id_, in_log=True), [hold], AS_OF).holds == ("h",)
     # When the hold ends is when its dataset is judged again.
     _, looks = verdicts_and_reevaluation(log.transactions, log.datasets, [ANYWHERE], [hold], AS_OF)
