@@ -169,14 +169,12 @@ def enclosing(begin: Ints, end: Ints, *groups: Ints) -> Ints:
     is_first = np.zeros(len(order), dtype=bool)
     for values in groups:
         is_first |= changes(values[order])
-    group = np.cumsum(is_first)
     candidate = np.where(is_first, -1, np.arange(len(order)) - 1)
-    while True:
-        outside = (candidate >= 0) & (end[np.maximum(candidate, 0)] <= begin)
-        if not outside.any():
-            break
+    outside = np.arange(len(order))
+    while len(outside):
+        outside = outside[(candidate[outside] >= 0) & (end[candidate[outside]] <= begin[outside])]
         candidate[outside] = candidate[candidate[outside]]
-    is_inside = (candidate >= 0) & (group[np.maximum(candidate, 0)] == group)
+    is_inside = candidate >= 0
     above = np.full(len(order), -1, dtype=np.int64)
     above[order[is_inside]] = order[candidate[is_inside]]
     return above
