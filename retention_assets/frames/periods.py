@@ -4,6 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from retention_assets.errors import Refused
 from retention_assets.frames.arrays import NEVER, Ints, from_micros, integers
 
 HOUR, DAY = 3_600_000_000, 86_400_000_000
@@ -14,7 +15,10 @@ def local_times(times: Ints, zone: str | None) -> Ints:
     """Microseconds as the clocks of the zone showed them: an hour that they showed twice is one."""
     if zone is None:
         return times
-    shown = pc.local_timestamp(from_micros(times).cast(pa.timestamp("us", tz=zone)))
+    try:
+        shown = pc.local_timestamp(from_micros(times).cast(pa.timestamp("us", tz=zone)))
+    except pa.ArrowInvalid:
+        raise Refused(f"The time zone {zone} is not known on this machine. Install its time zones (tzdata).") from None
     local: Ints = integers(shown.view(pa.int64()), int(NEVER))
     return local
 

@@ -270,7 +270,7 @@ def test_what_a_hold_keeps_does_not_go(lake: Lake, instance: dg.DagsterInstance,
     upcoming = ask("look_upcoming")
     assert (upcoming["transactions"], upcoming["held"]) == (3, 1)
     assert "* 1 more fall due but are kept by the hold `audit`." in upcoming["answer"]
-    assert "* The hold `tagged` selects by attributes of datasets" in upcoming["answer"]
+    assert "* `tagged` keeps by attributes, which only the log has" in upcoming["answer"]
     lake.says(lake.policies, "{name: filed, datasets: 'lake/*', reason: law}")
     assert ask("look_upcoming")["answer"].startswith("**Nothing goes until")
     bounds = failure(run(lake.settings, instance, "look_upcoming", {"days": -1}))

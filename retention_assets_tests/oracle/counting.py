@@ -113,6 +113,6 @@ def kept_on_branch(facts: Facts, branch: str, counts: Beyond | Newest) -> list[T
     kept: list[Transaction] = []
     for key, counted in newest(facts.path[branch], counts).items():
         for one in counted:
-            is_state = isinstance(counts, Newest) or key not in ("transactions", "bytes")
+            is_state = not isinstance(counts, Beyond) or key not in ("transactions", "bytes")
             kept += facts.state_at(branch, one) if is_state else [one]
     return kept

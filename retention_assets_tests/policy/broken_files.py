@@ -126,11 +126,11 @@ BROKEN = [
             ("in-a-zone-that-is-no-place", "daily: 1, zone: right/UTC", ".zone", "is not a time zone"),
             ("in-an-empty-zone", "daily: 1, zone: ''", ".zone", "is not a time zone"),
             ("in-a-zone-without-a-period", "transactions: 1, zone: UTC", ".zone", "one of hourly, daily"),
-            ("in-groups-without-a-count", "per: [tag]", "", "counts nothing"),
+            ("in-groups-without-a-count", "per: [tag]", ".per", "needs a count beside it"),
             ("in-groups-beside-views", "views: 1, daily: 1, per: [tag]", ".per", "beyond.views without per"),
             ("in-no-groups", "daily: 1, per: []", ".per", "at least one"),
             ("in-a-group-without-a-name", "daily: 1, per: ['']", ".per[0]", "at least one"),
-            ("of-a-condition-alone", "where: bytes > 1", "", "counts nothing"),
+            ("of-a-condition-alone", "where: bytes > 1", ".where", "needs a count beside it"),
             ("of-a-condition-beside-views", "views: 1, where: bytes > 1", ".where", "beyond.views without where"),
             ("of-a-condition-that-is-none", "daily: 1, where: byte > 1", ".where", "Did you mean bytes?"),
         )

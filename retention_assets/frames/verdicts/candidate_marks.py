@@ -40,7 +40,7 @@ from retention_assets.frames.views.history import OPEN, History
 from retention_assets.frames.views.scope import FAR, ScopeTable
 from retention_assets.policy.durations import micros
 from retention_assets.policy.globs import is_literal, matching, protecting
-from retention_assets.policy.model import AttributeTime, Beyond, Datasets, Keeper, Limits, Newest, Policy, RetainRule
+from retention_assets.policy.model import AttributeTime, Datasets, Keeper, Limits, Newest, Policy, RetainRule
 from retention_assets.policy.realms import RESERVED_HOLD, has_attributes, is_reserved
 from retention_assets.policy.where.tree import columns_of
 
@@ -58,7 +58,7 @@ def columns_for(policies: Sequence[Policy], datasets: pa.Table | None = None, ke
     """Columns of a log that the verdicts depend on; `attributes` also where a scan classified transactions."""
     wanted = set(_ALWAYS)
     rules = [keeper for keeper in keepers if isinstance(keeper, RetainRule)]
-    counts: list[Beyond | Newest] = [rule.newest for rule in rules if rule.newest]
+    counts: list[Newest] = [rule.newest for rule in rules if rule.newest]
     conditions = [rule.where for rule in rules]
     if datasets is not None and attribute_of(datasets, OWN_CLASSES).null_count < len(datasets):
         wanted.add("attributes")
@@ -88,7 +88,7 @@ def candidate_marks(
     log: pa.Table,
     datasets: pa.Table,
     policies: Sequence[Policy],
-    keepers: Sequence[Keeper],
+    holds: Sequence[Keeper],
     as_of: datetime,
     known: pa.Table | None = None,
 ) -> pa.Table:
@@ -97,7 +97,7 @@ def candidate_marks(
     `known` (dataset, transaction) are marked or swept already, and don't count towards limits. If they have times (opened_at,
     closed_at), only rows with the same times are meant.
     """
-    return verdicts_and_reevaluation(log, datasets, policies, keepers, as_of, known, watch=False)[0]
+    return verdicts_and_reevaluation(log, datasets, policies, holds, as_of, known, watch=False)[0]
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ def verdicts_and_reevaluation(
     log: pa.Table,
     datasets: pa.Table,
     policies: Sequence[Policy],
-    keepers: Sequence[Keeper],
+    holds: Sequence[Keeper],
     as_of: datetime,
     known: pa.Table | None = None,
     *,
@@ -134,7 +134,7 @@ def verdicts_and_reevaluation(
     groups, member = np.unique(chosen, axis=0, return_inverse=True)
     fresh = _fresh(log, known) if known is not None and any(policy.limits for policy in policies) else None
     windows = windows_of(datasets) if any(policy.select.from_table or policy.drops_refs for policy in policies) else {}
-    live = [keeper for keeper in keepers if keeper.is_live(as_of)]
+    live = [keeper for keeper in holds if keeper.is_live(as_of)]
     live += [RESERVED_HOLD] if any(map(is_reserved, pc.unique(realms_of(datasets).drop_null()).to_pylist())) else []
     held = datasets_chosen_by(log, bounds, datasets, [keeper.datasets for keeper in live], are_holds=True)
     forbidding, uncommittable = _datasets_denying(datasets, "gc.enabled"), _datasets_denying(datasets, COMMITS)

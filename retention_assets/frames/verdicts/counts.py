@@ -19,7 +19,7 @@ from retention_assets.frames.verdicts.where_condition import evaluate
 from retention_assets.frames.views.forest import chains, enclosing, subtrees, without_those_below
 from retention_assets.frames.views.history import DELETE, History
 from retention_assets.frames.views.scope import Line, ScopeColumns, up_to_their_views
-from retention_assets.policy.model import PERIODS, Beyond, Counts, Newest
+from retention_assets.policy.model import PERIODS, Newest
 
 _PERIODS = {"daily": "day", "weekly": "week", "monthly": "month", "yearly": "year"}
 _REASONS = {"transactions": Reason.WITHIN_TRANSACTIONS, "bytes": Reason.WITHIN_BYTES}
@@ -28,14 +28,14 @@ _REASONS = {"transactions": Reason.WITHIN_TRANSACTIONS, "bytes": Reason.WITHIN_B
 class Kept(NamedTuple):
     """Rows that one key of `counts` keeps. The `roots` are counted; the others belong to their states, which stay readable."""
 
-    counts: Counts
+    counts: Newest
     key: str
     reason: Reason
     rows: Bools
     roots: Bools
 
 
-def rows_kept(counts: Beyond | Newest, scope: ScopeColumns, line: Line, history: History) -> Iterator[Kept]:
+def rows_kept(counts: Newest, scope: ScopeColumns, line: Line, history: History) -> Iterator[Kept]:
     """Rows that each key of `beyond`, or of `newest` in a retain rule, keeps. Views are not among these keys."""
     wanted = {key: most for key in counts.counts if (most := getattr(counts, key))}
     if not wanted:
@@ -45,7 +45,7 @@ def rows_kept(counts: Beyond | Newest, scope: ScopeColumns, line: Line, history:
         reason = _REASONS.get(key, Reason.WITHIN_PERIODS)
         roots = np.zeros(len(history), dtype=bool)
         roots[counter.newest_of_periods(key, most) if key in PERIODS else counter.newest_within(key, most)] = True
-        as_states = key in PERIODS or isinstance(counts, Newest)
+        as_states = counts.keeps_states or key in PERIODS
         yield Kept(counts, key, reason, roots | up_to_their_views(history, roots & scope.held) if as_states else roots, roots)
 
 
@@ -55,7 +55,7 @@ class _Counter:
     The first `branched` rows lie on branches, the others on lines.
     """
 
-    def __init__(self, counts: Beyond | Newest, scope: ScopeColumns, line: Line, history: History) -> None:
+    def __init__(self, counts: Newest, scope: ScopeColumns, line: Line, history: History) -> None:
         self._counts, self._scope, self._history = counts, scope, history
         counted = history.column(evaluate(counts.where, history.log)) if counts.where else np.ones(len(history), dtype=bool)
         on_branches = np.flatnonzero(counted & scope.held & (history.type != DELETE))
