@@ -160,11 +160,11 @@ GIVEN_NAMES = {
 BUDGETS: Mapping[str, int] = {
     "(top)": 1_110,
     "settings": 1_610,
-    "policy": 2_750,
-    "frames": 3_480,
+    "policy": 2_890,
+    "frames": 3_980,
     "exchange": 670,
     "sql": 2_420,
-    "ledger": 6_420,
+    "ledger": 6_410,
     "stores": 1_210,
     "stores.places": 1_960,
     "stores.files": 1_400,
@@ -172,17 +172,17 @@ BUDGETS: Mapping[str, int] = {
     "stores.aspects": 1_100,
     "stores.records": 1_280,
     "stores.objects": 5_990,
-    "evaluation": 2_290,
-    "sweep": 2_660,
+    "evaluation": 2_310,
+    "sweep": 2_670,
     "pipeline": 2_480,
-    "people": 4_790,
+    "people": 4_800,
     "render": 2_240,
     "dagster": 3_290,
     "demo": 740,
-    "retention_assets_tests": 59_760,
+    "retention_assets_tests": 60_630,
 }
 # Docstrings that begin with a word by which no sentence says what a thing is; and imports by tests of a module inside a folder.
-OPENINGS, ARROWS = 3, 547
+OPENINGS, ARROWS = 3, 546
 _OPENING = re.compile(r"(What|Which|Whether|Of|Those|As|So many|The same)\b")
 _FACES = re.compile(rf"{PACKAGE}(\.stores)?(\.\w+)?")
 
