@@ -161,10 +161,10 @@ def _within_on_paths(tree: _Tree, weights: Ints, most: int) -> Bools:
 
 
 def _newest_on_paths(tree: _Tree, period: Ints, most: int) -> Bools:
-    """Rows that are the newest of their period, and this one of the newest `most`, on the path to some tip."""
+    """Rows that on the path to some tip are the newest of their period, where this is one of the `most` newest periods."""
     rank = np.unique(period, return_inverse=True)[1].reshape(-1)
     same = enclosing(tree.begin, tree.end, rank)
-    # Along the edges of subtrees, a period is on the path from the begin of its first row up to that one's end.
+    # In the order of intervals a period is on the path from the begin of its first row on, up to the end of that one.
     first = same < 0
     edges, is_end = np.concatenate([tree.begin[first], tree.end[first]]), np.repeat([False, True], first.sum())
     order = np.argsort(edges, kind="stable")
@@ -180,7 +180,10 @@ def _newest_on_paths(tree: _Tree, period: Ints, most: int) -> Bools:
 
 
 class _Ranks:
-    """Small values of a sequence as a wavelet matrix: a level for each bit, highest first. Values count by their signs."""
+    """Count and rank the small values in many parts of a sequence at once; `signs` of -1 take earlier values back.
+
+    It is a wavelet matrix: a level for each bit, highest first, on which values without the bit come before those with it.
+    """
 
     def __init__(self, values: Ints, signs: Ints) -> None:
         # bit, and before each place of its level the number of values without it and the sum of signs of those with it

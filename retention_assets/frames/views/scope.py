@@ -320,11 +320,11 @@ def up_to_their_views(history: History, marked: Bools) -> Bools:
         np.logical_or,
     )
     needed[bottom[whole]] = forest.last[whole]
-    edges = np.zeros(len(history) + 1, dtype=np.int8)
-    edges[first[needed >= 0]] = 1
-    edges[needed[needed >= 0] + 1] -= 1
-    rows: Bools = np.cumsum(edges[:-1], dtype=np.int8).view(bool) & history.committed
-    return rows
+    first, needed = first[needed >= 0], needed[needed >= 0]
+    length = needed + 1 - first
+    rows = np.zeros(len(history), dtype=bool)
+    rows[np.repeat(needed + 1 - np.cumsum(length), length) + np.arange(length.sum())] = True
+    return rows & history.committed
 
 
 def superseded(scope: ScopeColumns) -> Bools:
