@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from retention_assets.frames.log import Log
 from retention_assets.frames.verdicts.reasons import Reason
-from retention_assets.frames.verdicts.retained_marks import retained_marks
+from retention_assets.frames.verdicts.retained_marks import KeptRows, retained_marks
 from retention_assets.frames.views.latest_views import needed_marks, rows_in_views, without_ended
 from retention_assets.ledger import Ledger, invariants
 from retention_assets.policy.model import Keeper, Policy, RetainRule
@@ -30,11 +30,12 @@ class CheckedLog:
     weakly.
     """
 
-    def __init__(self, log: Log, as_of: datetime) -> None:
-        self._log, self.as_of = weakref.ref(log), as_of
+    def __init__(self, log: Log, as_of: datetime, rules: Sequence[RetainRule]) -> None:
+        self._log, self.as_of, self.rules = weakref.ref(log), as_of, rules
+        self._retained: KeptRows = {}
 
-    def is_of(self, log: Log, as_of: datetime) -> bool:
-        return self._log() is log and self.as_of == as_of
+    def is_of(self, log: Log, as_of: datetime, rules: Sequence[RetainRule]) -> bool:
+        return self._log() is log and self.as_of == as_of and self.rules == rules
 
     @property
     def log(self) -> Log:
@@ -56,6 +57,14 @@ class CheckedLog:
     def remaining(self) -> pa.Table:
         return rows_in_views(without_ended(self.log.transactions, self.log.datasets, self.as_of))
 
+    def retained(self, marks: pa.Table) -> dict[str, str]:
+        """Find the datasets with marks that a retain rule keeps, and say which."""
+        retained = retained_marks(self.log, marks, self.rules, self.as_of, self._retained)
+        return {
+            dataset: f"retain rule {kept.rule} keeps {kept.transaction}, but it is marked ({kept.marks} such marks)"
+            for dataset, kept in retained.items()
+        }
+
 
 @dataclass
 class IndependentCheck:
@@ -74,13 +83,14 @@ class IndependentCheck:
         if not len(marks):
             return {}
         self._load_policies(marks)
-        if self._checked is None or not self._checked.is_of(log, as_of):
-            self._checked = CheckedLog(log, as_of)
+        rules = [keeper for keeper in keepers if isinstance(keeper, RetainRule)]
+        if self._checked is None or not self._checked.is_of(log, as_of, rules):
+            self._checked = CheckedLog(log, as_of, rules)
         checked = self._checked
         faults = {
             **self._over_limits(checked, marks, log_is_complete),
             **self._in_latest_view(checked, marks),
-            **_retained(log, marks, keepers, as_of),
+            **checked.retained(marks),
         }
         return {dataset: f"nothing of {dataset} is swept: {fault}. {_REMEDY}" for dataset, fault in faults.items()}
 
@@ -118,11 +128,3 @@ class IndependentCheck:
                 for violation in invariants.open_over_limits(connection, dataset, size, log_is_complete, self._policies):
                     faults.setdefault(dataset, violation.what)
         return faults
-
-
-def _retained(log: Log, marks: pa.Table, keepers: Sequence[Keeper], as_of: datetime) -> dict[str, str]:
-    rules = [keeper for keeper in keepers if isinstance(keeper, RetainRule)]
-    return {
-        dataset: f"retain rule {kept.rule} keeps {kept.transaction}, but it is marked ({kept.marks} such marks)"
-        for dataset, kept in retained_marks(log, marks, rules, as_of).items()
-    }

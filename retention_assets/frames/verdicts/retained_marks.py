@@ -34,10 +34,17 @@ class RetainedMarks(NamedTuple):
     marks: int
 
 
-def retained_marks(log: Log, marks: pa.Table, rules: Sequence[RetainRule], as_of: datetime) -> dict[str, RetainedMarks]:
-    """Find, by dataset, marks of transactions that a rule retains."""
+# rows that a rule keeps, by dataset and number of the rule
+KeptRows = dict[tuple[str, int], _Flags]
+
+
+def retained_marks(
+    log: Log, marks: pa.Table, rules: Sequence[RetainRule], as_of: datetime, kept: KeptRows | None = None
+) -> dict[str, RetainedMarks]:
+    """Find, by dataset, marks of transactions that a rule retains. `kept` remembers the rows for more marks of the same log."""
     if not rules:
         return {}
+    kept = {} if kept is None else kept
     retained: dict[str, RetainedMarks] = {}
     datasets = log.datasets.select(["dataset", "attributes"]).to_pylist()
     attributes = {row["dataset"]: dict(row["attributes"] or ()) for row in datasets}
@@ -49,10 +56,12 @@ def retained_marks(log: Log, marks: pa.Table, rules: Sequence[RetainRule], as_of
             continue
         marked = marks["transaction"].filter(pc.equal(marks["dataset"], dataset))
         is_marked = pc.is_in(rows["transaction"], value_set=marked.combine_chunks()).to_numpy()
-        for rule in rules:
+        for number, rule in enumerate(rules):
             if not holds_dataset(rule, dataset, attributes.get(dataset, {})):
                 continue
-            hits = np.flatnonzero(is_marked & _retained(rows, rule, as_of))
+            if (dataset, number) not in kept:
+                kept[dataset, number] = _retained(rows, rule, as_of)
+            hits = np.flatnonzero(is_marked & kept[dataset, number])
             if len(hits):
                 retained.setdefault(dataset, RetainedMarks(rows["transaction"][int(hits[0])].as_py(), rule.name, len(hits)))
     return retained
