@@ -13,6 +13,7 @@ import fsspec  # type: ignore[import-untyped]
 import pytest
 from botocore.utils import parse_timestamp  # type: ignore[import-untyped]
 from fsspec.implementations.memory import MemoryFileSystem  # type: ignore[import-untyped]
+from s3fs import S3FileSystem  # type: ignore[import-untyped]
 
 from retention_assets.errors import BadInput, Refused
 from retention_assets.stores.files.log_files import LogFile, check_copy, lines_of, list_logs
@@ -157,6 +158,8 @@ def test_a_time_is_that_which_the_driver_reads(value: object) -> None:
 def test_the_driver_reads_times_so(s3: S3) -> None:
     """Its own way gives zones of another kind."""
     s3.put("a", b"x")
+    # One that another test has connected would be handed out again.
+    S3FileSystem.clear_instance_cache()
     fs, _ = open_file_system(f"s3://{s3.bucket}/")
     [one] = fs.call_s3("list_objects_v2", Bucket=s3.bucket)["Contents"]
     assert one["LastModified"].tzinfo is UTC
