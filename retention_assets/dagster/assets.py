@@ -68,7 +68,7 @@ from retention_assets.pipeline.stage import (
 from retention_assets.pipeline.warehouse import FOLDER
 from retention_assets.policy.book import LoadOutcome
 from retention_assets.policy.durations import text_of
-from retention_assets.policy.model import Policy, named_holds
+from retention_assets.policy.model import Policy
 from retention_assets.policy.realms import realm_of
 from retention_assets.policy.sentences import count
 from retention_assets.render.dagster import (
@@ -202,7 +202,7 @@ def transaction_log(run: Step, ledger: Ledger) -> Metadata:
     present = {name: store for name, store in stores.items() if name not in faults}
     objects = [settings for settings in run.retention.settings.stores if isinstance(settings, ObjectsSettings)]
     scanned = [(present.pop(settings.name), settings) for settings in objects if settings.name in present]
-    holds = named_holds(holds_of_files(run.retention.settings)) if scanned else ()
+    holds = holds_of_files(run.retention.settings) if scanned else ()
     scans = RunScans(ledger, run.warehouse, scanner, run.actor, run.given_as_of, holds)
     with scans.scanning(scanned, run.datasets):
         return _read(run, ledger, [*present.values()], scans, elsewhere)

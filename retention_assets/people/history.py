@@ -61,7 +61,6 @@ from retention_assets.people.operation import (
 from retention_assets.people.policies import policies_of, rules_of
 from retention_assets.policy.durations import text_of
 from retention_assets.policy.globs import matches
-from retention_assets.policy.model import named_holds
 from retention_assets.render.markdown import Answer, plain
 from retention_assets.render.summaries import dataset_answer, history_answer, transaction_answer, upcoming_answer
 from retention_assets.render.tables import explained_transaction, history_table
@@ -314,7 +313,7 @@ def _opened(
             rules = _rules(environment, ledger, dataset, at)
             counting = (rule for rule in (*rules.policies, *rules.holds) if rule.looks_along_lines)
             counts = matches(dataset, [glob for rule in counting for glob in rule.datasets.include])
-            holds = named_holds(holds_in_force(ledger, environment.settings, at))
+            holds = holds_in_force(ledger, environment.settings, at)
             asked = OnlySome({dataset: [only]}, ledger.realms.purging() if ledger else (), holds)
             log = read_if_any(environment, dataset, asked, whole_lines=counts)
         refuse_unknown(environment, dataset, log, ledger)

@@ -29,7 +29,6 @@ from retention_assets.ledger.marking import CANDIDATES, MARK_ROWS, PendingSweep
 from retention_assets.pipeline.head_file import place_faults
 from retention_assets.pipeline.part_frames import KNOWN_ROWS, known_rows
 from retention_assets.pipeline.stage import parts_of
-from retention_assets.policy.model import named_holds
 from retention_assets.settings.model import Settings
 from retention_assets.stores.dry_run import RecordingStore
 from retention_assets.stores.iceberg.settings import IcebergSettings
@@ -240,7 +239,7 @@ def _scan(
         from retention_assets.pipeline.warehouse import Warehouse
 
         warehouse, spark = Warehouse(str(settings.warehouse)), settings.spark
-        scans = UnrecordedScans(source, warehouse, spark.master, spark.conf, as_of, named_holds(holds_of_files(settings)))
+        scans = UnrecordedScans(source, warehouse, spark.master, spark.conf, as_of, holds_of_files(settings))
         for store in object_stores:
             if not wanted.may_select_of(store.name):
                 unread[store.name] = None

@@ -24,7 +24,7 @@ from retention_assets.ledger.stores import ScanRecord, ScanStatus
 from retention_assets.people.command import ACTOR, FORMAT, ask_and_show, examples
 from retention_assets.people.operation import Flags, Kind, ReasonedRequest, Request, Result, Text, json_rows, operation
 from retention_assets.people.output import ExitCode
-from retention_assets.policy.model import Hold, named_holds
+from retention_assets.policy.model import Keeper
 from retention_assets.render.tables import scan_table
 from retention_assets.stores.objects.scan_result import ObjectClass, ScanResult
 from retention_assets.stores.objects.settings import ObjectsSettings
@@ -123,7 +123,7 @@ def export_scan(request: ExportRequest, environment: Environment) -> Result:
 
     settings = _store(environment, request.store)
     with environment.existing_ledger() as ledger:
-        holds = named_holds(holds_in_force(ledger, environment.settings, environment.present()))
+        holds = holds_in_force(ledger, environment.settings, environment.present())
         last = ledger.scans.last_whole(settings.name)
         scan = last if request.scan is None else ledger.scans.of(settings.name, request.scan)
     if scan is None:
@@ -203,7 +203,7 @@ def _tables_of_files(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
         yield pa.concat_tables(waiting)
 
 
-def _with_witnesses(settings: ObjectsSettings, table: pa.Table, holds: Sequence[Hold]) -> pa.Table:
+def _with_witnesses(settings: ObjectsSettings, table: pa.Table, holds: Sequence[Keeper]) -> pa.Table:
     from retention_assets.stores.objects.look import find_witnesses
     from retention_assets.stores.objects.references import open_edges, open_references
 

@@ -26,7 +26,7 @@ from retention_assets.pipeline.read_logs import write_read_log
 from retention_assets.pipeline.stage import SparkTasks, cut
 from retention_assets.pipeline.warehouse import Warehouse
 from retention_assets.policy.durations import text_of
-from retention_assets.policy.model import Hold
+from retention_assets.policy.model import Keeper
 from retention_assets.stores.logs import ChosenDatasets
 from retention_assets.stores.objects.classes import log_lines
 from retention_assets.stores.objects.folder import ScanFolder
@@ -53,7 +53,7 @@ _LOG_ROWS = 500_000
 _REFUSED_REFERENCES = "too_many_references"
 
 
-def next_scan(ledger: Ledger, settings: ObjectsSettings, as_of: datetime | None, file_holds: Sequence[Hold]) -> Scan:
+def next_scan(ledger: Ledger, settings: ObjectsSettings, as_of: datetime | None, file_holds: Sequence[Keeper]) -> Scan:
     before, newest = ledger.scans.last_whole(settings.name), ledger.scans.newest_ended(settings.name)
     refused = int(newest.totals.get(_REFUSED_REFERENCES, 0)) if newest else 0
     return Scan.of(
@@ -132,7 +132,7 @@ class RunScans:
     # nothing is judged that was younger at this instant, if given
     as_of: datetime | None = None
     # from the policy files; nobody may have recorded them yet
-    file_holds: Sequence[Hold] = ()
+    file_holds: Sequence[Keeper] = ()
     done: list[StoreScan] = field(default_factory=list)
     away: list[ChosenDatasets] = field(default_factory=list)
     published: list[ScanRecord] = field(default_factory=list)

@@ -20,7 +20,7 @@ from retention_assets.pipeline.file_systems import place_of
 from retention_assets.pipeline.scans import SparkScanner, accepted_scan, is_running, log_shares, next_scan, why_failed
 from retention_assets.pipeline.spark import spark_session
 from retention_assets.pipeline.warehouse import Warehouse
-from retention_assets.policy.model import Hold
+from retention_assets.policy.model import Keeper
 from retention_assets.settings.reach import is_local_master
 from retention_assets.stores.concurrency import TasksHere
 from retention_assets.stores.objects.classes import log_lines
@@ -55,7 +55,7 @@ class UnrecordedScans:
     conf: Mapping[str, str]
     # nothing is judged that was younger at this instant, if given
     as_of: datetime | None = None
-    file_holds: Sequence[Hold] = ()
+    file_holds: Sequence[Keeper] = ()
 
     @contextmanager
     def scan(self, settings: ObjectsSettings) -> Iterator[UnrecordedScan]:

@@ -17,7 +17,7 @@ import pyarrow as pa
 from retention_assets.errors import BadInput, Refused
 from retention_assets.outcomes import SweptTarget as SweptTarget
 from retention_assets.policy.durations import Duration
-from retention_assets.policy.model import Hold
+from retention_assets.policy.model import Keeper
 from retention_assets.settings.places import mask_text
 from retention_assets.silence import ForeignThread, is_silence, silence_text
 from retention_assets.stores.concurrency import OpenPlace, Tasks, open_local
@@ -70,7 +70,7 @@ class Only:
 
     transactions: Mapping[str, Sequence[str]]
     purging: Collection[str] = ()
-    holds: Sequence[Hold] = ()
+    holds: Sequence[Keeper] = ()
 
 
 @dataclass(frozen=True)
@@ -181,7 +181,7 @@ class LookingStore(Store, Protocol):
         folder: str,
         opened: OpenPlace = open_local,
         is_stopped: Callable[[], bool] = never,
-        holds: Sequence[Hold] = (),
+        holds: Sequence[Keeper] = (),
     ) -> object:
         """Look at everything that decides whether these may go. Returns a small value that travels; the results are in a new
         folder. `last` is the result of the last whole scan, as the ledger keeps it.

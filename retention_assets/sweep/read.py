@@ -22,7 +22,7 @@ from retention_assets.frames.soundness import sound_log
 from retention_assets.ledger import Ledger, invariants
 from retention_assets.ledger.leases import ALL_NAMES, NameRange
 from retention_assets.policy.globs import matching
-from retention_assets.policy.model import INDEPENDENT, Hold, Keeper, Policy, named_holds
+from retention_assets.policy.model import INDEPENDENT, Keeper, Policy
 from retention_assets.stores.concurrency import OpenPlace, Tasks, TasksHere, open_local
 from retention_assets.stores.logs import read_lines, read_some_lines
 from retention_assets.stores.protocol import DueTransactions, LookingStore, Only, Store, call_store, never
@@ -37,7 +37,7 @@ class Wanted:
     sizes: Mapping[str, int]
     # datasets to read whole, because a policy judges their transactions by others of the same line
     whole: frozenset[str] = frozenset()
-    holds: tuple[Hold, ...] = ()
+    holds: tuple[Keeper, ...] = ()
 
     @classmethod
     def by(cls, ledger: Ledger, datasets: Sequence[str], as_of: datetime, among: NameRange = ALL_NAMES) -> "Wanted":
@@ -59,7 +59,7 @@ class Wanted:
             ledger.realms.purging(),
             {name: sum(count.transactions for count in verdicts) for name, verdicts in counts.items()},
             counted_along_lines(ledger, [name for name, asked in transactions.items() if len(asked)]),
-            named_holds(ledger.holds.known(ledger.clock.due_by(as_of))),
+            ledger.holds.known(ledger.clock.due_by(as_of)),
         )
 
     def with_sizes(self, datasets: pa.Table) -> pa.Table:
@@ -249,8 +249,7 @@ def take_look(
     is_stopped: Callable[[], bool] = never,
 ) -> object:
     """Have a store look at what is due, with the ledger's present realms and holds. Raises StoreFailed."""
-    purging, last = ledger.realms.purging(), ledger.scans.last_whole_result(store.name)
-    holds = named_holds(ledger.holds.known(as_of))
+    purging, last, holds = ledger.realms.purging(), ledger.scans.last_whole_result(store.name), ledger.holds.known(as_of)
     return call_store(store, lambda: store.look(due, purging, last, tasks, folder, opened, is_stopped, holds))
 
 

@@ -16,7 +16,7 @@ from retention_assets.frames.arrays import NEVER, Bools, Small, as_micros, integ
 from retention_assets.frames.log import ATTRIBUTES, LINES, holds_dataset
 from retention_assets.policy.durations import micros
 from retention_assets.policy.globs import protecting
-from retention_assets.policy.model import Hold
+from retention_assets.policy.model import Hold, Keeper, RetainRule
 from retention_assets.policy.realms import REALM, is_reserved, is_within_any
 from retention_assets.stores.objects.folder import ScanFolder, read_classes, words_of
 from retention_assets.stores.objects.scan_result import ObjectClass, ScanResult
@@ -96,13 +96,13 @@ def classes_of(objects: pa.Table, retained: Bools, rules: ClassRules) -> Small:
     return classes
 
 
-def why_kept(objects: pa.Table, rules: ClassRules, holds: Sequence[Hold]) -> pa.Array:
+def why_kept(objects: pa.Table, rules: ClassRules, holds: Sequence[Keeper]) -> pa.Array:
     """Reason why each object is kept, null if it is not; `objects` has the columns of `KEPT`."""
     reasons = _REASON_OF.take(pa.array(classes_of(objects, np.zeros(len(objects), dtype=bool), rules)))
     return pc.coalesce(reasons, _held_by(objects, holds)) if holds else reasons
 
 
-def _held_by(objects: pa.Table, holds: Sequence[Hold]) -> pa.Array:
+def _held_by(objects: pa.Table, holds: Sequence[Keeper]) -> pa.Array:
     datasets, realms = (join_chunks(objects[name]).cast(pa.string()) for name in ("dataset", "realm"))
     codes = pc.binary_join_element_wise(datasets, pc.fill_null(realms, ""), "\n").dictionary_encode()
     places = [text.rsplit("\n", 1) for text in codes.dictionary.to_pylist()]
@@ -110,12 +110,15 @@ def _held_by(objects: pa.Table, holds: Sequence[Hold]) -> pa.Array:
     for hold in holds:
         is_held = [holds_dataset(hold, name, {REALM: realm} if realm else {}) for name, realm in places]
         mask = pa.array(is_held, pa.bool_()).take(codes.indices)
-        if hold.transactions is not None and pc.any(mask).as_py():
+        if isinstance(hold, Hold) and hold.transactions is not None and pc.any(mask).as_py():
             rows = pc.indices_nonzero(mask)
             at = np.zeros(len(objects), dtype=bool)
             at[rows] = protecting(join_chunks(objects["key"]).take(rows).to_pylist(), hold.transactions)
             mask = pa.array(at)
-        reasons = pc.coalesce(reasons, pc.if_else(mask, f"is held by {hold.name or 'a hold without a name'}", None))
+        # Only a whole log tells which objects of its datasets a rule keeps.
+        is_rule = isinstance(hold, RetainRule)
+        reason = f"may be kept by retain rule {hold.name}" if is_rule else f"is held by {hold.name or 'a hold without a name'}"
+        reasons = pc.coalesce(reasons, pc.if_else(mask, reason, None))
     return reasons
 
 

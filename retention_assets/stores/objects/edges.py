@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from retention_assets.errors import Refused
 from retention_assets.frames.arrays import Bools, Ints, join_chunks
-from retention_assets.policy.model import Hold
+from retention_assets.policy.model import Keeper
 from retention_assets.stores.objects.classes import ClassRules, why_kept
 from retention_assets.stores.objects.fingerprints import (
     Hashes,
@@ -140,7 +140,7 @@ class _Seen:
 
 
 def find_kept(
-    listed: ListedObjects, tasks: int, edges: Sequence[str], rules: ClassRules, holds: Sequence[Hold], number: int
+    listed: ListedObjects, tasks: int, edges: Sequence[str], rules: ClassRules, holds: Sequence[Keeper], number: int
 ) -> ReferenceRuns:
     """Write, like references, objects that rules or holds keep and at which edges begin; of every `tasks`-th part of the
     listing."""

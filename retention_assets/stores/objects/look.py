@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 
 from retention_assets.clock import now
 from retention_assets.frames.arrays import Bools, flags, integers, join_chunks
-from retention_assets.policy.model import Hold
+from retention_assets.policy.model import Keeper
 from retention_assets.stores.concurrency import Result, Tasks, TasksHere
 from retention_assets.stores.objects.classes import (
     CLASS_NAMES,
@@ -150,8 +150,8 @@ class LookOrder:
     begin: Callable[[], datetime] = now
     settings: ObjectsSettings | None = None
     purging: Collection[str] = ()
-    # holds in force: what is held keeps what its edges lead to
-    holds: Sequence[Hold] = ()
+    # holds and retain rules: what they keep, or may keep, keeps what its edges lead to
+    holds: Sequence[Keeper] = ()
     last: ScanResult | None = None
     is_stopped: Callable[[], bool] = never
 
@@ -244,7 +244,7 @@ def _find_leading(folder: ScanFolder, parts: Sequence[str], due: DueFingerprints
 
 
 def _find_kept(
-    folder: ScanFolder, settings: ObjectsSettings, rules: ClassRules, holds: Sequence[Hold], label: int, tasks: int, number: int
+    folder: ScanFolder, settings: ObjectsSettings, rules: ClassRules, holds: Sequence[Keeper], label: int, tasks: int, part: int
 ) -> Run | None:
     # kept objects at which edges begin, with the reason; of every `tasks`-th key
 
@@ -253,7 +253,7 @@ def _find_kept(
 
     with folder.reader(_AROUND) as source:
         begins = pc.unique(source.read(columns=["from"], use_threads=False)["from"]).cast(pa.string())
-    keys = begins.take(pa.array(np.arange(number, len(begins), tasks)))
+    keys = begins.take(pa.array(np.arange(part, len(begins), tasks)))
     listing = open_listing(settings)
     listed = named(listing.find(keys.to_pylist()))
     kept = listed.append_column("from_", why_kept(listed, rules, holds))
@@ -265,7 +265,7 @@ def _find_kept(
     if not len(kept):
         return None
     columns = {"key": kept["key"], "realm": kept["realm"], "from": kept["from_"]}
-    return write_hits(folder, f"hits/kept-{number:05d}", hits_of(columns, label, np.arange(len(kept))))
+    return write_hits(folder, f"hits/kept-{part:05d}", hits_of(columns, label, np.arange(len(kept))))
 
 
 def _follow_edges(hits: Hits, labels: Sequence[str], _: int) -> Run | None:
@@ -313,7 +313,7 @@ def find_witnesses(
     realm_keys: pa.Table,
     edges: Sequence[RowSource] = (),
     settings: ObjectsSettings | None = None,
-    holds: Sequence[Hold] = (),
+    holds: Sequence[Keeper] = (),
 ) -> pa.Table:
     """Keys (realm, key) that something refers to, each once: rows of WITNESSES. Raises SourceNotWhole."""
     asked = realm_keys.select(["realm", "key"]).group_by(["realm", "key"]).aggregate([]).select(["realm", "key"])

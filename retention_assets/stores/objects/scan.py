@@ -12,7 +12,7 @@ from typing import Any
 
 from retention_assets.clock import now
 from retention_assets.errors import Refused
-from retention_assets.policy.model import Hold
+from retention_assets.policy.model import Keeper
 from retention_assets.stores.concurrency import Result, Tasks, TasksHere
 from retention_assets.stores.objects.classes import LOGGED, ClassRules, class_rules
 from retention_assets.stores.objects.edges import close_edges, find_kept
@@ -67,8 +67,8 @@ class Scan:
     references: Sequence[RowSource]
     edges: Sequence[RowSource] = ()
     purging: frozenset[str] = frozenset()
-    # what is held keeps what its edges lead to
-    holds: tuple[Hold, ...] = ()
+    # what they keep, or may keep, keeps what its edges lead to
+    holds: tuple[Keeper, ...] = ()
     # nothing is judged that was younger at this instant, if given
     as_of: datetime | None = None
     # last whole scan

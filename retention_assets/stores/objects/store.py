@@ -15,7 +15,7 @@ from retention_assets.clock import now
 from retention_assets.errors import Refused, quote
 from retention_assets.frames.arrays import join_chunks
 from retention_assets.frames.log import LINES
-from retention_assets.policy.model import Hold
+from retention_assets.policy.model import Keeper
 from retention_assets.sql.foreign import ForeignDatabase, location_of
 from retention_assets.sql.references import kind_of
 from retention_assets.stores.concurrency import OpenPlace, Tasks, open_local
@@ -182,7 +182,7 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
         folder: str,
         opened: OpenPlace = open_local,
         is_stopped: Callable[[], bool] = never,
-        holds: Sequence[Hold] = (),
+        holds: Sequence[Keeper] = (),
     ) -> ObjectsLook:
         order = self._order(due, purging, holds)
         order = replace(order, last=ScanResult.from_json(last) if last else None, is_stopped=is_stopped)
@@ -197,7 +197,7 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
         assert self._look is not None
         return pa.array(self._look.covers(transactions) | in_purging_realms(transactions, self.settings, purging))
 
-    def _order(self, due: DueTransactions, purging: Collection[str], holds: Sequence[Hold]) -> LookOrder:
+    def _order(self, due: DueTransactions, purging: Collection[str], holds: Sequence[Keeper]) -> LookOrder:
         sources, edges = open_references(self.settings), open_edges(self.settings)
         return LookOrder(sources, edges, due, self.listing.begin, self.settings, purging, holds)
 

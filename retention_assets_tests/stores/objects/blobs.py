@@ -60,8 +60,9 @@ class Blobs(SettingsFolder):
         # JSON is YAML.
         self.settings_file.write_text(json.dumps(settings))
 
-    def says(self, *policies: str, holds: str = "") -> None:
-        (self.folder / "policies" / "p.yaml").write_text(f"policies: [{', '.join(policies)}]\nholds: [{holds}]\n")
+    def says(self, *policies: str, holds: str = "", retain: str = "") -> None:
+        file = self.folder / "policies" / "p.yaml"
+        file.write_text(f"policies: [{', '.join(policies)}]\nholds: [{holds}]\nretain: [{retain}]\n")
 
     def has(self, *keys: str, days: float = 60, size: int = 10) -> "Blobs":
         at = (AS_OF - timedelta(days=days)).timestamp()

@@ -121,6 +121,7 @@ def chunks(tmp_path: Path) -> Blobs:
 
 KEPT = ("chunk", "deep chunk")
 HOLD = "{name: trial, datasets: ['blobs/*'], transactions: [manifest], reason: lawsuit}"
+RULE = "{name: trial, datasets: ['blobs/*'], where: \"transaction = 'manifest'\", reason: lawsuit}"
 
 
 def test_what_a_young_object_leads_to_is_not_marked(chunks: Blobs) -> None:
@@ -141,29 +142,30 @@ def test_what_an_object_leads_to_that_became_young_is_spared_and_it_is_named(chu
     assert "edges: over the edge from manifest, which is young" in chunks.why("chunk")
 
 
-@pytest.mark.parametrize("holder", ["a file", "a person"])
+@pytest.mark.parametrize("holder", ["a file", "a person", "a rule"])
 def test_what_a_held_object_leads_to_is_not_marked(chunks: Blobs, holder: str) -> None:
     holds(chunks, holder)
-    chunks.runs(MARKED)
+    assert chunks.runs(MARKED).troubles == ()
     assert chunks.marks() == {}
 
 
-@pytest.mark.parametrize("holder", ["a file", "a person"])
+@pytest.mark.parametrize("holder", ["a file", "a person", "a rule"])
 def test_a_hold_that_came_since_spares_what_its_object_leads_to(chunks: Blobs, holder: str) -> None:
     chunks.runs(MARKED)
     holds(chunks, holder)
     chunks.runs(DUE)
     assert chunks.left() >= {"manifest", *KEPT}
-    assert "edges: over the edge from manifest, which is held by trial" in chunks.why("chunk")
+    witness = "may be kept by retain rule trial" if holder == "a rule" else "is held by trial"
+    assert f"edges: over the edge from manifest, which {witness}" in chunks.why("chunk")
     assert chunks.marks()["deep chunk"] == "SPARED"
 
 
 def holds(blobs: Blobs, holder: str) -> None:
-    if holder == "a file":
-        return blobs.says(UNREFERENCED, holds=HOLD)
+    if holder != "a person":
+        blobs.says(UNREFERENCED, **({"retain": RULE} if holder == "a rule" else {"holds": HOLD}))
+        return
     with open_simulated(blobs.settings.ledger) as ledger:
         ledger.holds.place(Hold.model_validate(yaml.safe_load(HOLD)), "anna")
-    return None
 
 
 def test_what_an_object_of_an_unknown_kind_leads_to_is_neither_marked_nor_swept(chunks: Blobs) -> None:
