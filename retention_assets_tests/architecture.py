@@ -172,7 +172,7 @@ BUDGETS: Mapping[str, int] = {
     "stores.aspects": 1_100,
     "stores.records": 1_280,
     "stores.objects": 5_990,
-    "evaluation": 2_310,
+    "evaluation": 2_300,
     "sweep": 2_680,
     "pipeline": 2_480,
     "people": 4_800,

@@ -34,7 +34,7 @@ from retention_assets.ledger import Ledger
 from retention_assets.ledger.histories import TransactionLife, message_about
 from retention_assets.ledger.marking import MARK_ROWS
 from retention_assets.policy.durations import from_micros, micros, minute_in_utc, text_of
-from retention_assets.policy.model import Policy
+from retention_assets.policy.model import PERIODS, Policy
 from retention_assets.policy.sentences import DELETED, SCHEDULED, count, sentence
 from retention_assets.stores.protocol import WITNESS, FindData
 
@@ -279,8 +279,8 @@ def _answer(policy: Policy, scopes: ScopeTable, position: int, as_of: datetime, 
         value = own.words() if own and line.key == "select.from_table" else _written(policy, line)
         if value is None and not refused:
             continue
-        words = _why_kept(policy, line, scopes.history, position) if refused else ""
-        explained = ExplainedLine(line.key, not refused, words, value, line.branches)
+        reason = _why_kept(policy, line, scopes.history, position) if refused else ""
+        explained = ExplainedLine(line.key, not refused, reason, value, line.branches)
         first = answers.setdefault((line.key, line.branches), explained)
         if first.holds and refused:
             answers[line.key, line.branches] = explained
@@ -288,18 +288,12 @@ def _answer(policy: Policy, scopes: ScopeTable, position: int, as_of: datetime, 
     return PolicyAnswer(policy.name, sentence(policy), all(line.holds for line in lines), lines)
 
 
-_PERIODS = {
-    "hourly": "hour %Y-%m-%d %H:00",
-    "daily": "day %Y-%m-%d",
-    "weekly": "week %G-W%V",
-    "monthly": "month %Y-%m",
-    "yearly": "year %Y",
-}
+_NAMES = {"hourly": "%Y-%m-%d %H:00", "daily": "%Y-%m-%d", "weekly": "%G-W%V", "monthly": "%Y-%m", "yearly": "%Y"}
 
 
 def _why_kept(policy: Policy, line: policy_rules.SelectorLine, history: History, position: int) -> str:
     kept = line.kept
-    if kept is None or kept.key not in _PERIODS:
+    if kept is None or kept.key not in PERIODS:
         return line.reason.text(policy.name)
     view = view_roots(history)
     roots = np.flatnonzero(kept.roots & (view == view[position]))
@@ -307,10 +301,11 @@ def _why_kept(policy: Policy, line: policy_rules.SelectorLine, history: History,
     # the nearest state that needs it
     root = int(roots[np.argmin(subtrees(history.chains, roots)[0])])
     shown = from_micros(int(history.closed[root])).astimezone(ZoneInfo(kept.counts.zone or "UTC"))
-    number = count(kept.counts.periods[kept.key], _PERIODS[kept.key].partition(" ")[0])
+    period, number = PERIODS[kept.key], count(kept.counts.periods[kept.key], PERIODS[kept.key])
     name = history.log["transaction"][int(history.rows[root])].as_py()
     state = "" if root == position else f"part of the state of {name}, "
-    return f"It is kept: {state}the newest of {shown.strftime(_PERIODS[kept.key])}, one of {number} of policy '{policy.name}'."
+    newest = f"the newest of {period} {shown.strftime(_NAMES[kept.key])}"
+    return f"It is kept: {state}{newest}, one of {number} of policy '{policy.name}'."
 
 
 def _written(policy: Policy, line: policy_rules.SelectorLine) -> str | None:

@@ -307,8 +307,8 @@ def rules_digests(rules: RulesInForce, datasets: Sequence[str], as_of: datetime)
     """
     policies = []
     for policy in rules.policies:
-        words = [policy.model_dump_json(by_alias=True, exclude={"datasets"}), sorted(policy.datasets.with_.items())]
-        policies.append((policy.datasets, json.dumps([policy.name, rules.versions.get(policy.name), words])))
+        content = [policy.model_dump_json(by_alias=True, exclude={"datasets"}), sorted(policy.datasets.with_.items())]
+        policies.append((policy.datasets, json.dumps([policy.name, rules.versions.get(policy.name), content])))
     holds = [hold for hold in rules.holds if hold.is_live(as_of)]
     policies += [(hold.datasets, hold.model_dump_json(by_alias=True)) for hold in holds]
     policies += [(rule.datasets, rule.model_dump_json(by_alias=True)) for rule in rules.visibility]

@@ -86,7 +86,7 @@ def sound_log(lines: pa.Table) -> Log:
 
 
 def _without_closings_of_open(table: pa.Table) -> pa.Table:
-    # What is OPEN has not closed, whatever its line says.
+    # An OPEN transaction has not closed, whatever its line says.
     says_closed = pc.and_(pc.equal(table["status"], "OPEN"), pc.is_valid(table["closed_at"]))
     if not pc.any(says_closed).as_py():
         return table

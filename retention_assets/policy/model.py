@@ -30,7 +30,7 @@ Status = Literal["OPEN", "COMMITTED", "ABORTED"]
 Clock = Literal["closed", "opened", "closed_or_opened", "superseded", "archived"]
 Align = Literal["day", "week", "month", "quarter", "year"]
 # calendar periods of counts, finest first
-PERIODS = ("hourly", "daily", "weekly", "monthly", "yearly")
+PERIODS = {"hourly": "hour", "daily": "day", "weekly": "week", "monthly": "month", "yearly": "year"}
 
 
 def _age(value: object) -> Duration:
@@ -230,14 +230,14 @@ class Newest(Value):
     @model_validator(mode="after")
     def _counts_something(self) -> Self:
         views = isinstance(self, Beyond) and self.views is not None
-        known = f"{self.countable}, or one of {', '.join(PERIODS)}"
+        countable = f"{self.countable}, or one of {', '.join(PERIODS)}"
         for key in ("where", "per"):
             if getattr(self, key) is not None and views:
                 raise InvalidValue("is about transactions, not about views", f"beyond.views without {key}", key=key)
             if getattr(self, key) is not None and not self.counts:
-                raise InvalidValue("needs a count beside it", known, key=key)
+                raise InvalidValue("needs a count beside it", countable, key=key)
         if not self.counts and not views:
-            raise InvalidValue("counts nothing", known)
+            raise InvalidValue("counts nothing", countable)
         if self.zone and not self.periods:
             raise InvalidValue("needs a period beside it", f"one of {', '.join(PERIODS)}", key="zone")
         return self

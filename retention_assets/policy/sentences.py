@@ -11,6 +11,7 @@ from datetime import datetime
 
 from retention_assets.policy.durations import minute_in_utc
 from retention_assets.policy.model import (
+    PERIODS,
     AttributeTime,
     Beyond,
     Branches,
@@ -27,7 +28,6 @@ from retention_assets.policy.model import (
 from retention_assets.policy.realms import REALM
 from retention_assets.policy.sizes import size_text
 
-_NOUNS = {"hourly": "hour", "daily": "day", "weekly": "week", "monthly": "month", "yearly": "year"}
 _RUN = re.compile(r"\brun ([0-9a-f]{8})(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
 _CLOCKS = {
     "closed": "they closed",
@@ -175,7 +175,7 @@ def _newest(counts: Newest) -> list[str]:
     if isinstance(counts, Beyond) and counts.bytes is not None:
         newest.append(f"among the newest of any branch that together have at most {size_text(counts.bytes)}")
     if counts.periods:
-        periods = _listed([count(number, _NOUNS[key]) for key, number in counts.periods.items()])
+        periods = _listed([count(number, PERIODS[key]) for key, number in counts.periods.items()])
         zone = f" in the time zone {counts.zone}" if counts.zone else ""
         newest.append(f"needed for the newest state of each of the last {periods} with data{zone}")
     return newest

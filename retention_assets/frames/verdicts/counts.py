@@ -21,7 +21,6 @@ from retention_assets.frames.views.history import DELETE, History
 from retention_assets.frames.views.scope import Line, ScopeColumns, up_to_their_views
 from retention_assets.policy.model import PERIODS, Newest
 
-_PERIODS = {"daily": "day", "weekly": "week", "monthly": "month", "yearly": "year"}
 _REASONS = {"transactions": Reason.WITHIN_TRANSACTIONS, "bytes": Reason.WITHIN_BYTES}
 
 
@@ -108,7 +107,7 @@ class _Counter:
         ends, hour_or_day = self._ends_of_finest
         starts, period = np.searchsorted(ends, self.starts), hour_or_day
         if key != "hourly":
-            period = period_of_day(hour_or_day // 24 if self._counts.hourly else hour_or_day, _PERIODS[key])
+            period = period_of_day(hour_or_day // 24 if self._counts.hourly else hour_or_day, PERIODS[key])
         newest = _newest(period, starts, most)
         is_joined = self._is_joined[np.searchsorted(starts, newest, side="right") - 1]
         stays = ~is_joined

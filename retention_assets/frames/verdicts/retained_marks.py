@@ -105,7 +105,7 @@ class _Walk:
         kept = np.zeros(len(self._rows), dtype=bool)
         for head in self._heads:
             for row in self._chosen(step for step in self._path(head) if self._in_views[step]):
-                # What is kept already has all before it in its view kept as well.
+                # The rows before a kept one in its view are kept already.
                 for step in self._path(row):
                     if kept[step]:
                         break

@@ -235,7 +235,7 @@ def _beyond(beyond: Beyond, scope: ScopeColumns, line: Line, history: History, a
 
 
 def _never_beyond(line: Line, history: History, key: str) -> Iterator[SelectorLine]:
-    # What is open, or of a class that is on no line, is in no count.
+    # Open records, and classes that are on no line, are in no count.
     yield SelectorLine(key, Reason.UNFINISHED, history.independent & (history.status == OPEN))
     yield SelectorLine(key, Reason.REFERENCED, history.independent & (history.status == COMMITTED) & ~line.committed)
 
