@@ -179,7 +179,7 @@ BUDGETS: Mapping[str, int] = {
     "render": 2_240,
     "dagster": 3_290,
     "demo": 740,
-    "retention_assets_tests": 60_630,
+    "retention_assets_tests": 60_650,
 }
 # Docstrings that begin with a word by which no sentence says what a thing is; and imports by tests of a module inside a folder.
 OPENINGS, ARROWS = 3, 546

@@ -182,6 +182,25 @@ def test_explain_tells_the_demonstration_of_a_shared_transaction(transaction: st
     assert (code, err, "spare" in out, "xyz" in out, LEDGER.exists()) == (0, "", True, True, False)
 
 
+WEEKS = history("main: T1:SNAPSHOT@20d - T2:APPEND@18d - T3:SNAPSHOT@2026-03-30T22:30:00Z - T4:SNAPSHOT@1h")
+
+
+@pytest.mark.parametrize(
+    ("transaction", "beyond", "words"),
+    [
+        ("T2", "weekly: 5", "the newest of week 2026-W11, one of 5 weeks"),
+        ("T1", "monthly: 2, weekly: 5", "part of the state of T2, the newest of week 2026-W11, one of 5 weeks"),
+        ("T3", "daily: 2", "the newest of day 2026-03-30, one of 2 days"),
+        ("T3", "hourly: 2, zone: Europe/Berlin", "the newest of hour 2026-03-31 00:00, one of 2 hours"),
+        ("T4", "yearly: 1", "the newest of year 2026, one of 1 year"),
+    ],
+)
+def test_explain_names_the_period_that_keeps_a_transaction(transaction: str, beyond: str, words: str, run: Run) -> None:
+    options = write(WEEKS, policies=OLD.replace("{older_than: 30d}", f"{{beyond: {{{beyond}}}}}"))
+    _, out, _ = run("explain", "lake/d", transaction, *options, "--format", "json")
+    assert [reason["text"] for reason in json.loads(out)["reasons"]] == [f"It is kept: {words} of policy 'old'."]
+
+
 @pytest.mark.parametrize(("as_of", "verdict"), [("2026-03-31T12:00:00Z", "keep"), ("2026-03-31T12:00:00.000001Z", "mark")])
 def test_explain_tells_the_verdict_at_the_instant_that_was_named(as_of: str, verdict: str, run: Run) -> None:
     """Long past when this is read: at the present everything of it is old enough."""
