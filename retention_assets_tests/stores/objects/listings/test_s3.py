@@ -1,6 +1,7 @@
 """Listing a bucket: by ranges of keys that leave nothing out, with versions and without, on a server that is busy."""
 
 import itertools
+import json
 import random
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -11,7 +12,6 @@ import pytest
 
 from retention_assets.clock import now
 from retention_assets.errors import Refused
-from retention_assets.stores.objects.notes import ObjectCondition
 from retention_assets.stores.places import s3 as s3_listing
 from retention_assets_tests.rounds import rounds
 from retention_assets_tests.stores.files.environments import S3, error
@@ -88,7 +88,7 @@ def test_of_versions_the_latest_is_the_object_and_a_hidden_one_is_none(versioned
     latest = client.head_object(Bucket=name, Key="blobs/a")["VersionId"]
     rows = listed(listing)
     assert rows.keys() == {"a", "b"}
-    assert (rows["a"]["size"], ObjectCondition.parse(rows["a"]["condition"])) == (5, ObjectCondition(version=latest))
+    assert (rows["a"]["size"], json.loads(rows["a"]["condition"])) == (5, {"version": latest})
     assert found(listing, ["a", "hidden", "b"]) == rows
     # So many that a page would answer them, but without versions.
     assert found(listing, ["a", "b", *(f"none{number}" for number in range(10))]) == rows
@@ -100,8 +100,7 @@ def test_a_version_that_says_nothing_is_noted_with_the_etag(versioned: tuple[Any
     client.put_object(Bucket=name, Key="blobs/late", Body=b"1")
     listing = listing_of({"path": f"s3://{name}/blobs"})
     row = listed(listing)["late"]
-    assert ObjectCondition.parse(row["condition"]).version == "null"
-    assert ObjectCondition.parse(row["condition"]).etag == "c4ca4238a0b923820dcc509a6f75849b"
+    assert json.loads(row["condition"]) == {"version": "null", "etag": "c4ca4238a0b923820dcc509a6f75849b"}
     assert found(listing, ["late"]) == {"late": row}
 
 
@@ -110,8 +109,7 @@ def test_who_may_not_ask_for_versions_tells_objects_apart_by_etags(s3: S3, denie
     s3.put("blobs/a", b"1")
     code = "AccessDenied" if denied.startswith("403") else "NotImplemented"
     s3.faults.append(lambda _, place, __: error(denied, code) if "versioning" in place else None)
-    condition = ObjectCondition.parse(listed(listing_of(PLACE))["a"]["condition"])
-    assert (condition.version, bool(condition.etag)) == (None, True)
+    assert json.loads(listed(listing_of(PLACE))["a"]["condition"]).keys() == {"etag"}
 
 
 SHAPES = {

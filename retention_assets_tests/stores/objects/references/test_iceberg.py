@@ -9,8 +9,6 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchViewError
 from pyiceberg.table import Table
-from pyiceberg.table.statistics import PartitionStatisticsFile, StatisticsFile
-from pyiceberg.table.update import SetPartitionStatisticsUpdate, SetStatisticsUpdate
 
 from retention_assets.stores.iceberg import IcebergSettings
 from retention_assets.stores.iceberg import store as iceberg_store
@@ -23,6 +21,7 @@ from retention_assets_tests.stores.iceberg.tables import (
     STORE,
     Warehouse,
     add_deletes,
+    add_statistics,
     append,
     change,
     entry_of,
@@ -80,27 +79,7 @@ def everything(warehouse: Warehouse) -> Table:
     table.manage_snapshots().remove_branch("dev").commit()
     assert staged in {one.snapshot_id for one in table.refresh().metadata.snapshots}
     replace(table, 7)
-    said = {"snapshot-id": staged, "file-size-in-bytes": 10}
-    table._do_commit(
-        (
-            SetStatisticsUpdate(
-                statistics=StatisticsFile.model_validate(
-                    {
-                        **said,
-                        "statistics-path": put(table, "metadata/s.stats"),
-                        "file-footer-size-in-bytes": 1,
-                        "blob-metadata": [],
-                    }
-                )
-            ),
-            SetPartitionStatisticsUpdate(
-                partition_statistics=PartitionStatisticsFile.model_validate(
-                    {**said, "statistics-path": put(table, "metadata/p.stats")}
-                )
-            ),
-        ),
-        (),
-    )
+    add_statistics(table, staged, put(table, "metadata/s.stats"), put(table, "metadata/p.stats"))
     put(table, "metadata/version-hint.text")
     return table.refresh()
 

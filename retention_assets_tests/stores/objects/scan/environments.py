@@ -122,8 +122,11 @@ def settings(**keys: Any) -> ObjectsSettings:
 def scan_of(
     objects: Listed, *references: Source, over: Sequence[Source] = (), purging: Sequence[str] = (), **keys: Any
 ) -> Scan:
-    keys = {"references": [{"lines": "refs/*.jsonl"}] * len(references) or "none", **keys}
-    return Scan(settings(**keys), objects, references, over, frozenset(purging))
+    sources = {
+        "references": [{"lines": "refs/*.jsonl"}] * len(references) or "none",
+        "edges": [{"lines": "edges/*.jsonl"}] * len(over),
+    }
+    return Scan(settings(**sources | keys), objects, references, over, frozenset(purging))
 
 
 _COLUMNS = {"realm": "realm", "kind": "kind"}

@@ -14,7 +14,7 @@ import pytest
 
 from retention_assets.errors import Refused
 from retention_assets.frames import candidate_marks, sound_log
-from retention_assets.policy import Policy, purge_of
+from retention_assets.policy import Duration, Policy, purge_of
 from retention_assets.stores.objects import folder, sources
 from retention_assets.stores.objects import folder as listed_objects
 from retention_assets.stores.objects import judge as judging
@@ -313,7 +313,7 @@ def test_only_what_may_go_is_ever_marked() -> None:
         assert marked == {"gone", "purged"}, policy.name
         kept = next(row for row in verdicts if row["transaction"] == "kept")
         assert kept["verdict"] == ("keep" if policy.name == "unreferenced" else "spare")
-    purge = purge_of("acme", POLICIES[0].grace)
+    purge = purge_of("acme", POLICIES[0].grace, Duration())
     verdicts = candidate_marks(log.transactions, log.datasets, [purge], [], AS_OF).to_pylist()
     assert {row["transaction"] for row in verdicts if row["verdict"] == "mark"} == {"purged"}
 
