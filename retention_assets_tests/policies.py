@@ -254,7 +254,7 @@ def with_purges(rng: random.Random, rules: Sequence[Policy]) -> list[Policy]:
     found = list(rules)
     for realm in ("acme", "globex", "acme/sales"):
         if _chance(rng, 0.15):
-            found.insert(rng.randint(0, len(found)), purge_of(realm, Duration(days=7)))
+            found.insert(rng.randint(0, len(found)), purge_of(realm, Duration(days=7), Duration()))
     return found
 
 

@@ -138,7 +138,7 @@ class Rulebook:
         rules = rules_for(Policies(policies, holds, entries, readable), datasets, self.settings)
         # none with less grace than the settings allow
         purges = tuple(
-            purge_of(realm.name, self.settings.realms.grace_of(realm.grace))
+            purge_of(realm.name, self.settings.realms.grace_of(realm.grace), self.settings.realms.undo)
             for realm in self.ledger.realms.all().values()
             if realm.status == "PURGING"
         )
@@ -288,8 +288,10 @@ def rulebook_of_files(ledger: Ledger, settings: Settings, files: Policies, as_of
     return Rulebook(ledger, settings, files, tuple(decisions), tuple(filter(None, book)))
 
 
-def read_policies(settings: Settings) -> Policies:
-    return load_policies(settings.policies, settings.branches, settings.needing_grace, settings.branches)
+def read_policies(settings: Settings, paths: Sequence[Path] = ()) -> Policies:
+    """Read the policies of the settings, or those of some paths, which may be about stores that the settings lack."""
+    stores = None if paths else settings.branches
+    return load_policies(paths or settings.policies, stores, settings.needing_grace, settings.branches, settings.undo_faults)
 
 
 def compare_with_files(newest: Sequence[Stored], files: Policies, settings: Settings, overwrite: bool) -> list[BookDecision]:

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from shlex import quote
@@ -49,18 +49,19 @@ from retention_assets.people.operation import (
 )
 from retention_assets.people.output import echo
 from retention_assets.policy.book import BookDecision, Stored, item_of, sentence_of
+from retention_assets.policy.durations import Duration
 from retention_assets.policy.language import Policies, load_policies, may_be_about, policy_schema
 from retention_assets.policy.model import INDEPENDENT, RetainRule, named_holds
 from retention_assets.policy.sentences import count, hold_sentence
 from retention_assets.render.tables import book_tables, compare_tables, load_table, preview_tables, version_table
 from retention_assets.settings.model import Settings
 from retention_assets.stores.logs import read_lines
-from retention_assets.stores.protocol import call_store
+from retention_assets.stores.protocol import UndoStore, call_store
 
 
-def policies_of(paths: Sequence[Path], settings: Settings, branches: Mapping[str, bool | None] | None = None) -> Policies:
+def policies_of(paths: Sequence[Path], settings: Settings) -> Policies:
     """Load the policies of the paths given, or those of the settings. Only the latter have to fit stores that exist."""
-    return load_policies(paths, branches=branches) if paths else read_policies(settings)
+    return load_policies(paths) if paths else read_policies(settings)
 
 
 def rules_of(policies: Policies, log: Log, settings: Settings) -> tuple[RulesInForce, tuple[str, ...]]:
@@ -119,13 +120,15 @@ def validate_policies(request: ValidateRequest, environment: Environment) -> Res
     """
     settings, from_settings = environment.settings, not request.paths
     try:
-        policies = policies_of(request.paths, settings, settings.branches)
+        policies = read_policies(settings, request.paths)
     except BadInput as fault:
         problems = [problem.as_dict() for problem in fault.problems]
         return Result(bad_input=fault.first_problems(), data={"valid": False, "problems": problems})
-    warnings = _without_branches(policies, settings)
+    warnings, faults = _without_branches(policies, settings), list[Problem]()
     if from_settings:
-        warnings = [*_store_warnings(environment), *_heads_warning(settings), *_entry_notes(policies, environment), *warnings]
+        of_undo, faults = _ask_about_undo(policies, environment)
+        of_stores = dict.fromkeys([*_store_warnings(environment), *of_undo])
+        warnings = [*of_stores, *_heads_warning(settings), *_entry_notes(policies, environment), *warnings]
     idle = _idle_rules(policies, environment) if from_settings else []
     rules = [(policy.name, sentence_of(policy)) for policy in policies.policies]
     rules += [(entry.name, sentence_of(entry)) for entry in policies.entries]
@@ -139,12 +142,14 @@ def validate_policies(request: ValidateRequest, environment: Environment) -> Res
         sentences=[
             *(f"{name}\n  {words}\n" for part in named.values() for name, words in part),
             *([] if rules else ["No policy is in force: nothing is marked or deleted."]),
-            f"{', '.join(counts[:-1])} and {counts[-1]} are valid.",
+            *([] if faults else [f"{', '.join(counts[:-1])} and {counts[-1]} are valid."]),
         ],
-        next="`retention preview` shows what they would mark." if from_settings else "",
+        next="`retention preview` shows what they would mark." if from_settings and not faults else "",
         notes=[*(f"{store}: {text}" for store, text in warnings), *idle],
+        failures=[str(fault) for fault in faults],
         data={
-            "valid": True,
+            "valid": not faults,
+            **({"problems": [fault.as_dict() for fault in faults]} if faults else {}),
             **{key: [{"name": name, "sentence": words} for name, words in part] for key, part in named.items()},
             "warnings": [{"store": store, "text": text} for store, text in warnings],
             "idle_rules": idle,
@@ -163,6 +168,31 @@ def _store_warnings(environment: Environment) -> list[tuple[str, str]]:
         except Refused as fault:
             warnings.append((name, str(fault)))
     return warnings
+
+
+def _ask_about_undo(policies: Policies, environment: Environment) -> tuple[list[tuple[str, str]], list[Problem]]:
+    """Return what may end the window of `undo` early in a store, and where policies or purges can't have it at all."""
+    warnings, faults, settings = list[tuple[str, str]](), list[Problem](), environment.settings
+    for name, store in environment.stores().items():
+        undos: list[tuple[Duration, str, str | None]] = [
+            (policy.undo, "undo", policy.name)
+            for policy in policies.policies
+            if policy.undo and may_be_about(policy.datasets, name)
+        ]
+        if settings.realms.undo and name in settings.undo_faults:
+            warnings.append((name, "realms.undo does not reach this store, which can't set data aside: a purge deletes it."))
+        elif settings.realms.undo:
+            undos.append((settings.realms.undo, "realms.undo", None))
+        try:
+            fault: str | None = "Its kind is not able to. Leave `undo` out for its datasets."
+            if undos and isinstance(store, UndoStore) and (fault := call_store(store, store.undo_fault)) is None:
+                longest = max((undo for undo, *_ in undos), key=lambda undo: undo.length)
+                warnings += [(name, text) for text in call_store(store, partial(store.undo_warnings, longest))]
+            what = f"nothing of the store {name} can be set aside"
+            faults += [Problem(what, policy=policy, key=key, remedy=fault) for _, key, policy in undos if fault]
+        except Refused as away:
+            warnings.append((name, str(away)))
+    return warnings, faults
 
 
 def _heads_warning(settings: Settings) -> list[tuple[str, str]]:

@@ -110,9 +110,13 @@ def _purge_warning(name: str, grace: Duration | None, environment: Environment) 
             grace = ledger.realms.of(name).grace if ledger else Duration()
     grace = environment.settings.realms.grace_of(grace)
     due = f"{grace.words()} later" if grace else "at once"
+    settings, back = environment.settings, ""
+    if settings.realms.undo:
+        unless = f", except in {' and '.join(settings.undo_faults)}" if settings.undo_faults else ""
+        back = f" What is swept can be restored for {settings.realms.undo.words()}{unless}."
     return (
         f"Purging {name}: the next evaluation marks everything in it, whatever the policies say. Only holds stop it. The "
-        f"marks are due {due}."
+        f"marks are due {due}.{back}"
     )
 
 

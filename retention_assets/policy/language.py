@@ -80,11 +80,13 @@ def load_policies(
     stores: Collection[str] | None = None,
     needing_grace: Collection[str] = (),
     branches: Mapping[str, bool | None] | None = None,
+    undo_faults: Mapping[str, str] | None = None,
 ) -> Policies:
     """Read files and folders. `stores`, when given, are the store names that exist; others in an include are faults.
 
-    Other faults: a policy without a grace that may be about a store of `needing_grace`, and one that asks for branches and
-    is only about stores without any. `branches` tells by store name whether it has some.
+    Other faults: a policy without a grace that may be about a store of `needing_grace`, one with `undo` that may be about a
+    store of `undo_faults`, and one that asks for branches and is only about stores without any. `branches` tells by store
+    name whether it has some.
     """
     documents = list(_documents(paths))
     problems: list[Problem] = []
@@ -113,6 +115,7 @@ def load_policies(
     what, expected = "matches the same datasets as another entry of visibility", "one retention for the same datasets"
     problems += _repeated([(rule.name, part) for part, rule in visibility], "datasets", what, expected)
     problems += _without_grace(policies, needing_grace)
+    problems += _without_undo(policies, undo_faults or {})
     problems += _without_branches(policies, branches or {})
     scoped: list[tuple[_Part, Policy | Hold | RetainRule | VisibilityRule]] = [*policies, *holds, *retain, *visibility]
     for part, rule in scoped:
@@ -204,6 +207,14 @@ def _without_grace(policies: Sequence[tuple[_Part, Policy]], stores: Collection[
                 what = f"has no grace, but may match store {store}, whose writers reuse existing objects (`rewrites`)"
                 remedy = f"Give it a grace in which writers can refer to objects that they reuse, or exclude {store}/*."
                 yield part.problem("grace", what, "a grace longer than 0s", remedy)
+
+
+def _without_undo(policies: Sequence[tuple[_Part, Policy]], faults: Mapping[str, str]) -> Iterator[Problem]:
+    for part, policy in policies:
+        for store, fault in faults.items() if policy.undo else ():
+            if may_be_about(policy.datasets, store):
+                remedy = f"{fault.removesuffix('.')}, or exclude {store}/*."
+                yield part.problem("undo", f"may match store {store}", "stores that can set data aside", remedy)
 
 
 def _without_branches(policies: Sequence[tuple[_Part, Policy]], branches: Mapping[str, bool | None]) -> Iterator[Problem]:

@@ -431,6 +431,9 @@ class Policy(Value):
     ]
     grace: Annotated[Span, Field(description="Time between mark and sweep in which a mark can be taken back.")] = DEFAULT_GRACE
     confirm: Annotated[Literal["no-grace"] | None, Field(description="Needed with grace: 0s.")] = None
+    undo: Annotated[
+        Span | None, Field(description="Set aside for this time before it is deleted for good; by default deleted at once.")
+    ] = None
     latest_view: Annotated[Literal["allow"] | None, Field(description="Let this policy select inside latest views.")] = None
     limits: Limits | None = None
     sweep: Sweep = Sweep()
@@ -482,6 +485,11 @@ class Policy(Value):
             )
         if self.grace and self.confirm is not None:
             raise InvalidValue("no-grace goes with grace: 0s only", "grace: 0s beside it, or no confirm", key="confirm")
+        if self.undo is not None and not self.undo:
+            raise InvalidValue("sets nothing aside", "a duration longer than 0s", "Leave it out to delete at once.", key="undo")
+        if self.undo and self.sweep.mode == "ttl":
+            what = "stands beside sweep.mode: ttl, where the database deletes by itself"
+            raise InvalidValue(what, "sweep.mode: delete, or no undo", "Leave one of them out.", key="undo")
         return self
 
 

@@ -78,7 +78,7 @@ def purged_hold(realm: str) -> Hold:
     )
 
 
-def purge_of(realm: str, grace: Duration) -> Policy:
+def purge_of(realm: str, grace: Duration, undo: Duration) -> Policy:
     """Policy that purges a realm, whatever other policies, latest views, branches and tags say. No file can use its name."""
     return Policy.model_construct(
         name=purge_named(realm),
@@ -87,6 +87,7 @@ def purge_of(realm: str, grace: Duration) -> Policy:
         branches=Branches(reach="any"),
         select=Selection(types=PURGED_TYPES),
         grace=grace,
+        undo=undo or None,
         latest_view="allow",
     )
 

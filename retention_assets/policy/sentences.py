@@ -79,7 +79,8 @@ def sentence(policy: Policy) -> str:
     if sweep.mode == "ttl":
         return f"{text} {wait}, by handing expiry to the store."
     pause = f", {sweep.every.words()} apart" if sweep.every else ""
-    return f"{text} {wait}, in batches of {sweep.batch}, {sweep.parallelism} in parallel{pause}."
+    text = f"{text} {wait}, in batches of {sweep.batch}, {sweep.parallelism} in parallel{pause}."
+    return text + (f" What is swept is set aside for {policy.undo.words()} and then deleted for good." if policy.undo else "")
 
 
 def hold_sentence(hold: Keeper) -> str:
@@ -231,14 +232,16 @@ def deletion_message(
     due_at: datetime,
     changed_at: datetime | None,
     as_of: datetime,
-    hidden: bool = False,
+    outcome: str | None = None,
+    until: datetime | None = None,
     holds: Sequence[str] = (),
     spared: str | None = None,
     there_again: bool = False,
 ) -> DeletionMessage | None:
     """Build the message from the newest mark; `policy` is `name@version`. None where `message_of` returns None."""
     hold = ", ".join(holds) or None
-    message = message_of(status, hidden=hidden, hold=hold, spared=spared)
+    message = message_of(status, outcome=outcome, until=until, hold=hold, spared=spared)
+    name = " ".join(shlex.quote(one) for one in (dataset, transaction))
     if message is None:
         return None
     if status == "MARKED" and (hold or spared):
@@ -246,13 +249,15 @@ def deletion_message(
         return DeletionMessage(message, f"Policy {policy} marked it; {then}.")
     if status == "MARKED":
         due = f"It is due since {minute_in_utc(due_at)}" if due_at <= as_of else f"It is due at {minute_in_utc(due_at)}"
-        name = " ".join(shlex.quote(one) for one in (dataset, transaction))
         keep = f"To keep it: the job `act_keep`, or `retention keep {name} --reason …`."
         return DeletionMessage(message, f"{due}, by policy {policy}. {keep}")
     if status == "SWEEPING":
         since = f" since {minute_in_utc(changed_at)}" if changed_at else ""
         return DeletionMessage(message, f"It is being deleted{since}, by policy {policy}, and can't be taken back any more.")
     at = f" at {minute_in_utc(changed_at)}" if changed_at else ""
+    if outcome == "SET_ASIDE":
+        restore = f"To bring it back: the job `act_restore`, or `retention restore {name} --reason …`."
+        return DeletionMessage(message, f"It was set aside{at}, by policy {policy}. {restore}")
     if there_again:
         remedy = "remove it by hand, or give it other times in its log or table, and it is judged as a new one"
         why = f"A backup may have brought it back. Its record says that it is gone, so no policy marks it again: {remedy}."
@@ -260,13 +265,22 @@ def deletion_message(
     return DeletionMessage(message, f"It was deleted{at}, by policy {policy}, and can't be recovered.")
 
 
-def message_of(status: str, *, hidden: bool = False, hold: str | None = None, spared: str | None = None) -> str | None:
+def message_of(
+    status: str,
+    *,
+    outcome: str | None = None,
+    until: datetime | None = None,
+    hold: str | None = None,
+    spared: str | None = None,
+) -> str | None:
     """Choose the sentence: what is marked goes, unless a hold keeps it or the sweep will spare it for a reason.
 
-    None where the mark was taken back, and where a sweep only hid it: what deletes nothing is not called deleted.
+    None where the mark was taken back or restored, and where a sweep only hid it: what deletes nothing is not called deleted.
     """
+    if status == "SWEPT" and outcome == "SET_ASIDE":
+        return f"Transaction data is set aside until {minute_in_utc(until)}."
     if status == "SWEPT":
-        return None if hidden else DELETED
+        return None if outcome == "HIDDEN" else DELETED
     if status not in ("MARKED", "SWEEPING"):
         return None
     if hold is not None and status == "MARKED":

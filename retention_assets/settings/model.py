@@ -212,6 +212,11 @@ class Settings(SettingsPart):
         return [store.name for store in self.stores if store.needs_grace]
 
     @property
+    def undo_faults(self) -> dict[str, str]:
+        """Reasons by store why nothing in it can be set aside: a purge deletes there at once, and no policy may have `undo`."""
+        return {store.name: fault for store in self.stores if (fault := store.undo_fault)}
+
+    @property
     def branches(self) -> dict[str, bool | None]:
         """By store; None if only its logs tell."""
         return {store.name: store.has_branches for store in self.stores}

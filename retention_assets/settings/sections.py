@@ -60,10 +60,13 @@ class ClockSettings(SettingsPart):
 
 
 class RealmSettings(SettingsPart):
-    """The least grace of what purging a realm marks, whatever was said of the realm."""
+    """The least grace of what purging a realm marks, whatever was said of the realm, and for how long it is set aside."""
 
     min_grace: Annotated[Length, Field(description="0s needs confirm: no-grace beside it.")] = Duration(days=7)
     confirm: Annotated[Literal["no-grace"] | None, Field(description="Needed with min_grace: 0s.")] = None
+    undo: Annotated[
+        Length, Field(description="A purge sets data aside for this time, in stores that can, before it deletes it for good.")
+    ] = Duration()
 
     @model_validator(mode="after")
     def _no_grace_is_meant(self) -> Self:

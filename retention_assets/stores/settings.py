@@ -211,6 +211,11 @@ class StoreSettings(SettingsPart):
         return False
 
     @property
+    def undo_fault(self) -> str | None:
+        """Say why nothing of the store can be set aside, and what to do; None if nothing in its settings is against it."""
+        return f"A store of kind {self.kind} can't set anything aside. Leave `undo` out for its datasets."
+
+    @property
     def addresses(self) -> tuple[str, ...] | None:
         """Every path and URL at which the store reads or deletes; None if its kind does not tell."""
         return None

@@ -266,7 +266,7 @@ def test_retain_beats_all() -> None:
         "latest_view": "allow",
         "branches": {"reach": "any"},
     }
-    rules = [purge_of("acme", Duration(days=7)), *built([everything], [])[0]]
+    rules = [purge_of("acme", Duration(days=7), Duration()), *built([everything], [])[0]]
     rows = log.transactions.select(["dataset", "transaction", "type", "closed_at"]).to_pylist()
     kept = {
         (row["dataset"], row["transaction"])

@@ -471,5 +471,5 @@ def test_a_retain_rule_keeps_what_it_says_from_every_policy(drawing: str, rule: 
 
 def test_a_retain_rule_stands_above_the_purge_of_a_realm() -> None:
     drawn = history(LOST, attributes={"realm": "acme"})
-    found = agreed(drawn, [purge_of("acme", Duration(days=7))], keepers_of([{**RULE, "where": FULL}]))
+    found = agreed(drawn, [purge_of("acme", Duration(days=7), Duration())], keepers_of([{**RULE, "where": FULL}]))
     assert {name: one.verdict for name, one in found.items()} == answer_of("spare S1 S4, mark A2 A3 S5")

@@ -4,11 +4,14 @@ import json
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from retention_assets.environment import Environment
 from retention_assets.ledger import Ledger
-from retention_assets.policy import policy_schema
+from retention_assets.policy import Duration, policy_schema
+from retention_assets.settings import load_settings
 from retention_assets_tests.ledger.states import T0, candidates
 from retention_assets_tests.people.conftest import ROOT, Json, Run, error_of
 from retention_assets_tests.people.logs import OLD
@@ -294,6 +297,51 @@ def test_validate_warns_of_what_a_log_without_branches_would_not_give(run: Run) 
     assert "lake: policy p selects nothing in a dataset without branches, because of select.beyond.views." in err
     asking("['lake/*']", "branches: {reach: any}, select: {beyond: {transactions: 3}}")
     assert "without branches" not in run("validate")[2]
+
+
+@pytest.mark.parametrize("named", [(), ("rules/p.yaml",)], ids=["of the settings", "named"])
+def test_validate_refuses_undo_where_a_store_cannot_set_aside(run: Run, named: tuple[str, ...]) -> None:
+    asking("['*']", "select: all, undo: 14d")
+    code, out, err = run("validate", *named)
+    assert (code, out) == (2, "")
+    assert "policy 'p': undo: may match store ods" in err
+    assert "Leave `undo` out for its datasets, or exclude ods/*." in err
+
+
+NOT_THERE = "The folder is not there. Make it."
+ODS = "ods: realms.undo does not reach this store, which can't set data aside: a purge deletes it.\n"
+
+
+@pytest.mark.parametrize(
+    ("realms", "undos", "fault", "code", "expected"),
+    [
+        ("0d", ("14d", "30d"), None, 0, "lake: It ends before 30 days.\n"),
+        ("0d", ("14d",), NOT_THERE, 1, f"policy 'p0': undo: nothing of the store lake can be set aside. {NOT_THERE}\n"),
+        ("60d", ("14d",), None, 0, f"{ODS}lake: It ends before 60 days.\n"),
+        ("60d", (), NOT_THERE, 1, f"{ODS}realms.undo: nothing of the store lake can be set aside. {NOT_THERE}\n"),
+        ("0d", (), None, 0, ""),
+    ],
+)
+def test_validate_asks_stores_whether_they_can_set_aside(
+    run: Run, monkeypatch: pytest.MonkeyPatch, realms: str, undos: tuple[str, ...], fault: str | None, code: int, expected: str
+) -> None:
+    def warn(_: object, undo: Duration) -> list[str]:
+        return [f"It ends before {undo.words()}."]
+
+    stores = STORES.replace("  - {name: blobs", "#")
+    Path("retention.yaml").write_text(f"policies: p.yaml\nrealms: {{undo: {realms}}}\n{stores}")
+    policy = {"datasets": {"include": ["lake/*"]}, "select": "all"}
+    Path("p.yaml").write_text(
+        json.dumps({"policies": [{"name": f"p{n}", "undo": undos[n], **policy} for n in range(len(undos))]})
+    )
+    kind = type(Environment(load_settings()).stores(["lake"])["lake"])
+    answers: dict[str, Any] = {"undo_fault": lambda _: fault, "undo_warnings": warn}
+    for name in ("undo_fault", "undo_warnings", "set_aside", "restore", "delete_aside"):
+        monkeypatch.setattr(kind, name, answers.get(name, list), raising=False)
+    found, out, err = run("validate")
+    assert (found, "are valid" in out) == (code, code == 0)
+    assert "".join(line for line in err.splitlines(keepends=True) if "ends before" in line or "undo" in line) == expected
+    assert json.loads(run("validate", "--format", "json")[1])["valid"] is (code == 0)
 
 
 @pytest.mark.parametrize("where", ["attributes['k'] = 'True'", "attributes['k'] <> 'False'", "'None' = attributes['k']",

@@ -33,6 +33,14 @@ def test_a_grace_that_was_set_before_is_the_one_that_is_said(ledger: Ledger, run
     assert "due 10 days later" in run(*PURGE, "--yes")[2]
 
 
+def test_before_a_purge_a_person_hears_for_how_long_it_can_be_undone_and_where_not(run: Run) -> None:
+    lake = "{name: lake, kind: files, log: log, data: 'data/{dataset}/{transaction}'}"
+    ods = "{name: ods, kind: records, url: 'sqlite:///o.db', root: {table: t, key: id, opened_at: o, closed_at: c}}"
+    for stores, unless in (lake, ""), (f"{lake}, {ods}", ", except in ods"):
+        Path("retention.yaml").write_text(f"realms: {{undo: 14d}}\nstores: [{stores}]\n")
+        assert f"due 7 days later. What is swept can be restored for 14 days{unless}. To confirm" in run(*PURGE)[2]
+
+
 @pytest.mark.parametrize("call", [(*PURGE, "--yes"), (*PURGE[:3], "INACTIVE", *PURGE[4:6])], ids=["purging", "inactive"])
 def test_a_grace_below_that_of_the_settings_is_refused(call: tuple[str, ...], ledger: Ledger, run: Run) -> None:
     code, _, err = run(*call, "--grace", "0s")

@@ -194,6 +194,9 @@ BROKEN = [
     case("no-grace-without-a-word", policy("select: all\ngrace: 0s"), 5, "grace", "confirm: no-grace"),
     case("a-word-without-no-grace", policy("select: all\nconfirm: no-grace"), 5, "confirm", "grace: 0s"),
     case("a-word-beside-a-grace", policy("select: all\ngrace: 7d\nconfirm: no-grace"), 6, "confirm", "grace: 0s"),
+    case("undo-for-no-time", policy("select: all\nundo: 0s"), 5, "undo", "Leave it out to delete at once."),
+    case("undo-without-a-unit", policy("select: all\nundo: 14"), 5, "undo", DURATION),
+    case("undo-beside-expiry", policy("select: all\nsweep: {mode: ttl}\nundo: 14d"), 6, "undo", "where the database deletes by itself"),
     # --- names and globs ---
     case("name-with-a-space-at-its-end", WIDE.format(name="' p'"), 2, "name", "without spaces at the ends", of=" p"),
     case("empty-name", WIDE.format(name="''"), 2, "name", "1 to 200", of="#1"),

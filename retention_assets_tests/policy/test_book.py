@@ -186,6 +186,7 @@ WHOLE = {
     "item",
     [
         pytest.param(Policy.model_validate(WHOLE), id="every key"),
+        pytest.param(Policy.model_validate({**WHOLE, "sweep": {}, "undo": "P14D"}), id="undo"),
         pytest.param(selecting("all"), id="every transaction"),
         pytest.param(entry("dataset", "status", 5), id="an entry"),
         pytest.param(

@@ -169,3 +169,30 @@ def test_a_grace_is_needed_where_writers_reuse(include: str, exclude: str, grace
         return
     with pytest.raises(BadInput, match="policy 'p': grace: has no grace, but may match store blobs"):
         load_policies([file], {"lake", "blobs"}, {"blobs"})
+
+
+NO_UNDO = {"ods": "A store of kind records can't set anything aside. Leave `undo` out for its datasets."}
+
+
+@pytest.mark.parametrize(
+    ("scope", "undo", "refused"),
+    [
+        ("{include: [ods/*]}", "14d", True),
+        ("{include: ['*s/x'], exclude: [ods/y]}", "14d", True),
+        ("{include: ['*'], exclude: [ods/*]}", "14d", False),
+        ("{include: [lake/*]}", "14d", False),
+        ("{include: ['*']}", None, False),
+    ],
+)
+def test_undo_is_refused_where_a_store_cannot_set_aside(scope: str, undo: str | None, refused: bool, tmp_path: Path) -> None:
+    file = tmp_path / "p.yaml"
+    file.write_text(datasets(scope) + (f"    undo: {undo}\n" if undo else ""))
+    if not refused:
+        assert load_policies([file], {"lake", "ods"}, undo_faults=NO_UNDO).policies
+        return
+    with pytest.raises(BadInput) as caught:
+        load_policies([file], {"lake", "ods"}, undo_faults=NO_UNDO)
+    assert str(caught.value) == (
+        f"{file}:2: policy 'p': undo: may match store ods; expected stores that can set data aside. A store of kind records can't set"
+        " anything aside. Leave `undo` out for its datasets, or exclude ods/*."
+    )

@@ -31,7 +31,7 @@ BEYOND_A_SCHEMA = {
     # keys that need each other, or may not stand together
     "select-that-only-widens", "from-table-beside-an-age", "from-table-beside-a-count", "from-table-beside-a-window",
     "from-table-beside-windows", "window-without-an-age", "window-of-a-branch-without-an-age", "window-without-a-line",
-    "in-and-not-in-one-branch", "unreachable-on-a-branch", "no-grace-without-a-word", "a-word-without-no-grace",
+    "in-and-not-in-one-branch", "undo-beside-expiry", "unreachable-on-a-branch", "no-grace-without-a-word", "a-word-without-no-grace",
     "a-word-beside-a-grace", "time-of-an-attribute-beside-a-window", "time-of-an-attribute-in-a-window", "time-zero-of-closing",
     "time-zero-of-archiving", "retain-nothing", "retain-a-zone-alone",
     *(f"count-{what}" for what in (
@@ -41,7 +41,7 @@ BEYOND_A_SCHEMA = {
     # several places
     "two-policies-of-one-name", "two-holds-of-one-name", "two-retain-rules-of-one-name", "key-twice", "key-of-a-policy-twice",
     # values whose text is right and whose meaning is not
-    "age-of-zero", "retain-no-age", "duration-too-long", "duration-number-too-long",
+    "age-of-zero", "undo-for-no-time", "retain-no-age", "duration-too-long", "duration-number-too-long",
     "until-that-is-no-time", "until-without-a-zone", "until-a-day-that-is-not",
     "until-before-the-year-one", "fraction-that-is-no-number",
     "name-with-a-space-at-its-end", "name-of-two-lines", "name-of-the-system", "name-of-datahub", "glob-that-cannot-be-printed",

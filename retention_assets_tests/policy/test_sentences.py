@@ -46,6 +46,7 @@ CHANGES: dict[tuple[type[BaseModel], str], tuple[dict[str, Any], dict[str, Any]]
     (Policy, "select"): ({}, {"select": "all"}),
     (Policy, "grace"): ({}, {"grace": "8d"}),
     (Policy, "confirm"): ({}, {"grace": "0s", "confirm": "no-grace"}),
+    (Policy, "undo"): ({"undo": "13d"}, {"undo": "14d"}),
     (Policy, "latest_view"): ({}, {"latest_view": "allow"}),
     (Policy, "limits"): ({}, {"limits": {"bytes": 1}}),
     (Policy, "sweep"): ({}, {"sweep": {"mode": "ttl"}}),
@@ -179,6 +180,12 @@ def test_no_grace_is_said_out_loud() -> None:
     assert "at once, without grace" in sentence(policy_of({"grace": "0s", "confirm": "no-grace"}))
 
 
+def test_undo_is_said_last() -> None:
+    assert sentence(policy_of({"undo": "2w"})).endswith(
+        " 1 second apart. What is swept is set aside for 14 days and then deleted for good."
+    )
+
+
 @pytest.mark.parametrize(("number", "words"), [(1, "1 view "), (2, "2 views "), (1000, "1,000 views ")])
 def test_numbers_agree_with_their_nouns(number: int, words: str) -> None:
     assert words in sentence(policy_of({"select": {"beyond": {"views": number}}}))
@@ -259,6 +266,14 @@ def test_a_message_says_when_by_whom_and_what_to_do(status: str, as_of: datetime
     assert (said.message, said.details, str(said)) == (message, details, f"{message} {details}")
 
 
-@pytest.mark.parametrize(("status", "hidden"), [("UNMARKED", False), ("SPARED", False), ("SWEPT", True)])
-def test_of_what_stays_nothing_is_said(status: str, hidden: bool) -> None:
-    assert message_of(status, as_of=DUE, hidden=hidden) is None
+@pytest.mark.parametrize(("status", "outcome"), [("UNMARKED", None), ("SPARED", None), ("RESTORED", None), ("SWEPT", "HIDDEN")])
+def test_of_what_stays_nothing_is_said(status: str, outcome: str | None) -> None:
+    assert message_of(status, as_of=DUE, outcome=outcome) is None
+
+
+def test_what_is_set_aside_is_not_called_deleted() -> None:
+    said = message_of("SWEPT", as_of=DUE, outcome="SET_ASIDE", until=datetime(2026, 1, 22, tzinfo=UTC))
+    assert str(said) == (
+        "Transaction data is set aside until 2026-01-22 00:00 UTC. It was set aside at 2026-01-09 00:00 UTC, by policy p@1. To "
+        "bring it back: the job `act_restore`, or `retention restore 'lake/a b' T1 --reason …`."
+    )

@@ -33,6 +33,7 @@ class IcebergSettings(StoreSettings):
     """Kind `iceberg`: the tables of a PyIceberg catalog."""
 
     mark_cost: ClassVar[int] = 18
+    undo_fault: ClassVar[None] = None
 
     kind: Literal["iceberg"] = "iceberg"
     catalog: CatalogProperties
