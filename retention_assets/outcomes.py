@@ -1,16 +1,30 @@
-"""Outcomes of a transaction in a sweep, shared by stores, the ledger and reports."""
+"""Orders that a sweep gives to stores, and outcomes of a transaction, shared by stores, the ledger and reports."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
 
+class Order(StrEnum):
+    """Order to a store about a batch of marks."""
+
+    DELETE = "DELETE"
+    SET_ASIDE = "SET_ASIDE"
+    # about what is set aside
+    DELETE_ASIDE = "DELETE_ASIDE"
+    RESTORE = "RESTORE"
+
+
 class Outcome(StrEnum):
-    """What became of a transaction that the store was told to delete."""
+    """What became of a transaction that the store was told to delete, to set aside or to restore."""
 
     DELETED = "DELETED"
     ALREADY_GONE = "ALREADY_GONE"
     # no longer listed, but its place keeps readable versions: nothing was deleted
     HIDDEN = "HIDDEN"
+    # out of sight, and whole in the store's trash: it can be restored for a while
+    SET_ASIDE = "SET_ASIDE"
+    # back from the trash
+    RESTORED = "RESTORED"
     FAILED = "FAILED"
     # the store found at the last moment that it is needed: nothing was deleted
     SPARED = "SPARED"
@@ -22,7 +36,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True)
 class SweptTarget:
-    """Outcome of one target, and the bytes freed. `error` says why it failed or was spared."""
+    """Outcome of one target, and the bytes freed, or to be freed if SET_ASIDE. `error` says why it failed or was spared."""
 
     transaction: str
     outcome: Outcome

@@ -14,13 +14,15 @@ from retention_assets.ledger.marking import CANDIDATES, MARK_ROWS, candidate_tab
 from retention_assets.ledger.reports import COUNTERS, OpenedReport
 from retention_assets.ledger.states import FreedGroup, PendingGroup, SparedGroup, Waiting
 from retention_assets.ledger.stores import ScanClosing, ScanEnd, ScanRecord, ScanStatus, scan_lease
+from retention_assets.ledger.trash import AskedBy
 from retention_assets.ledger.unmarking import KeptMarks
 
 __all__ = [
     "ALL_NAMES", "CANDIDATES", "COUNTERS", "EVALUATION_ROWS", "FOUND_ROWS", "MARK_ROWS", "SECONDS", "SILENCE", "Act",
-    "ActType", "ChainHead", "DatasetPart", "FreedGroup", "Invariant", "JoinedPart", "KeptMarks", "Lease", "LeaseLost", "Ledger",
-    "LedgerTimes", "MarkEvent", "NameRange", "NotedPlace", "OpenedReport", "PendingGroup", "Plan", "Planned", "Publication",
-    "Raise", "Realm", "ScanClosing", "ScanEnd", "ScanRecord", "ScanStatus", "Settlement", "SparedGroup", "TransactionLife",
-    "VerdictCount", "Violation", "Waiting", "candidate_table", "counts_text", "due_mark_faults", "ledger_is_there",
-    "ledger_time", "life_of", "open_ledger", "raise_by", "remember_places", "rule_faults", "scan_lease", "verify",
+    "ActType", "AskedBy", "ChainHead", "DatasetPart", "FreedGroup", "Invariant", "JoinedPart", "KeptMarks", "Lease",
+    "LeaseLost", "Ledger", "LedgerTimes", "MarkEvent", "NameRange", "NotedPlace", "OpenedReport", "PendingGroup", "Plan",
+    "Planned", "Publication", "Raise", "Realm", "ScanClosing", "ScanEnd", "ScanRecord", "ScanStatus", "Settlement",
+    "SparedGroup", "TransactionLife", "VerdictCount", "Violation", "Waiting", "candidate_table", "counts_text",
+    "due_mark_faults", "ledger_is_there", "ledger_time", "life_of", "open_ledger", "raise_by", "remember_places",
+    "rule_faults", "scan_lease", "verify",
 ]  # fmt: skip

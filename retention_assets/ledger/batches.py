@@ -10,8 +10,9 @@ locks the marks, as taking back does, so that exactly one of them has each mark.
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime
 from functools import cache
 from typing import Any, NamedTuple, Self
@@ -19,7 +20,22 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from sqlalchemy import BindParameter, Select, and_, bindparam, case, func, insert, literal, null, select, text, tuple_, update
+from sqlalchemy import (
+    BindParameter,
+    Connection,
+    Select,
+    and_,
+    bindparam,
+    case,
+    func,
+    insert,
+    literal,
+    null,
+    select,
+    text,
+    tuple_,
+    update,
+)
 
 from retention_assets import clock
 from retention_assets.ledger.audit.chain import BATCH_SEALED, Act, ActType, batch_seals, new_id, planned_seals
@@ -28,8 +44,8 @@ from retention_assets.ledger.database import LedgerPart, WriteTransaction, audit
 from retention_assets.ledger.evaluations import request_evaluations
 from retention_assets.ledger.leases import ALL_NAMES, Lease, NameRange, fence_all
 from retention_assets.ledger.marking import MARK_ROWS
-from retention_assets.ledger.reports import ReportCounts, count, only_one
-from retention_assets.ledger.schema import BATCHES, BEGUN, MARKS, OPEN, PLANNED, PLANS, PUBLISHED, SWEPT, TIMES
+from retention_assets.ledger.reports import ReportCounts, count, count_aside, only_one
+from retention_assets.ledger.schema import ASIDE, AUDIT, BATCHES, BEGUN, MARKS, OPEN, PLANNED, PLANS, PUBLISHED, SWEPT, TIMES
 from retention_assets.ledger.steps import (
     IS_BEGUN,
     NO_ERROR,
@@ -49,7 +65,7 @@ from retention_assets.ledger.steps import (
     report_columns,
     to_sweep_by,
 )
-from retention_assets.outcomes import Outcome
+from retention_assets.outcomes import Order, Outcome
 from retention_assets.policy.durations import text_of
 from retention_assets.sql.columns import DatabaseTime, IdsColumn, InstantColumn, fit
 from retention_assets.sql.staging import append_rows
@@ -69,10 +85,18 @@ CLASSED_ROWS = pa.schema(
         pa.field("is_due", pa.int8()),
     ]
 )
+# What the plan of a mark says of it, and its batch.
+PLANNED_ROWS = pa.schema(
+    [
+        ("note", pa.string()), ("planned", pa.int64()), ("place", pa.string()), ("planned_at", pa.timestamp("us", "UTC")),
+        ("plan", pa.int64()), ("order", pa.string()), ("until", pa.timestamp("us", "UTC")),
+    ]
+)  # fmt: skip
 # Built once: every batch uses them.
 _KEY = BATCHES.c.begun, BATCHES.c.plan
 _LOCKING = OPEN_BATCH.where(tuple_(*_KEY).in_(bindparam("keys", expanding=True))).order_by(*_KEY).with_for_update()
 _BEGIN = insert(BATCHES)
+_REASONS = select(AUDIT.c.act, AUDIT.c.reason).where(AUDIT.c.act.in_(bindparam("acts", expanding=True)))
 _IS_BATCH = and_(BATCHES.c.begun == bindparam("act"), BATCHES.c.plan == bindparam("of"))
 _CLOSE = update(BATCHES).where(_IS_BATCH).values(open_ids=bindparam("still_open", type_=IdsColumn()))
 
@@ -107,10 +131,12 @@ class Plan:
 
 
 class Moved(NamedTuple):
-    """Moved marks with their datasets, and why leases are lost, by dataset."""
+    """Moved marks with their datasets, why leases are lost, by dataset, and the hold over them, which may be an earlier one."""
 
     marks: Mapping[int, str]
     lost: Mapping[str, str]
+    hold: str | None = None
+    placed: bool = False
 
 
 class Plans(NamedTuple):
@@ -122,7 +148,7 @@ class Plans(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _Share:
+class Share:
     """The leases that still hold in one transaction."""
 
     holder: str
@@ -152,28 +178,19 @@ class Sweeps(LedgerPart):
     """The sweeps of a ledger. Each write needs the leases of its datasets, and leaves out those whose lease is lost."""
 
     def left(self, datasets: Collection[str], names: NameRange = ALL_NAMES) -> pa.Table:
-        """Marks that an earlier sweep began and did not settle, with note, place and bytes of their plan: they may be gone."""
-        columns = {**MARKS.c, "status": literal("SWEEPING").label("status")}
-        query = select(*(columns[name] for name in MARK_ROWS.names)).where(text(OPEN), names.condition())
-        batches = select(BATCHES.c.plan, BATCHES.c.open_ids, PLANS.c.place).join(PLANS, PLANS.c.id == BATCHES.c.plan)
+        """Marks that an earlier sweep, or a person, began and nobody settled, as PLANNED_ROWS: they may be gone."""
         with self.database.reading() as connection:
-            parts = (batches.where(text(BEGUN), BATCHES.c.dataset.in_(part)) for part in portions(sorted(datasets)))
-            begun = {mark: (row.plan, row.place) for part in parts for row in connection.execute(part) for mark in row.open_ids}
-            # By ids: joined to batches, PostgreSQL may compare each mark with each.
-            marks = [batch for where in by_id(connection, begun) for batch in stream(connection, query.where(where), MARK_ROWS)]
-            planned: dict[int, tuple[str | None, int | None]] = {}
-            for where in by_id(connection, begun, column=PLANNED.c.mark):
-                rows = connection.execute(select(*(PLANNED.c[name] for name in ("plan", "mark", "note", "bytes"))).where(where))
-                planned |= {mark: (note, size) for plan, mark, note, size in rows if plan == begun[mark][0]}
-        left = pa.Table.from_batches(marks, MARK_ROWS).sort_by([("dataset", "ascending"), ("id", "ascending")])
-        ids = left["id"].to_pylist()
-        left = left.append_column("note", pa.array([planned[mark][0] for mark in ids], pa.string()))
-        left = left.append_column("place", pa.array([begun[mark][1] for mark in ids], pa.string()))
-        return left.append_column("planned", pa.array([planned[mark][1] for mark in ids], pa.int64()))
+            parts = (OPEN_BATCH.where(BATCHES.c.dataset.in_(part)) for part in portions(sorted(datasets)))
+            batches = (OpenBatch(*row) for part in parts for row in connection.execute(part))
+            return planned_rows(connection, {mark: batch for batch in batches for mark in batch.marks}, names)
 
-    def due(self, datasets: Collection[str], as_of: datetime, names: NameRange = ALL_NAMES) -> npt.NDArray[np.int64]:
-        query = select(MARKS.c.id).select_from(SHOWN_MARKS).where(text(OPEN), ~IS_BEGUN)
-        query = query.where(MARKS.c.due_at <= as_of, names.condition())
+    def due(
+        self, datasets: Collection[str], as_of: datetime, names: NameRange = ALL_NAMES, state: str = OPEN
+    ) -> npt.NDArray[np.int64]:
+        """Ids of marks to delete, or in the state ASIDE to delete for good, that nobody has begun."""
+        instant = MARKS.c.due_at if state == OPEN else MARKS.c.until
+        query = select(MARKS.c.id).select_from(SHOWN_MARKS).where(text(state), ~IS_BEGUN)
+        query = query.where(instant <= as_of, names.condition())
         ids = [np.empty(0, np.int64)]
         with self.database.reading() as connection:
             for part in portions(sorted(datasets)):
@@ -244,7 +261,7 @@ class Sweeps(LedgerPart):
         self, tx: WriteTransaction, leases: Collection[Lease], reasons: Mapping[int, str], execution_date: date | None = None
     ) -> Moved:
         """Spare unjustified marks unless they were unmarked."""
-        share = _Share.fenced(tx, leases)
+        share = Share.fenced(tx, leases)
         act = Act(ActType.SPARE, share.holder)
         conditions = by_id(tx.connection, reasons if share.tokens else (), of_datasets(share.tokens))
         if spared := end_marks(tx, act, "SPARED", reasons, conditions):
@@ -267,7 +284,7 @@ class Sweeps(LedgerPart):
         places: Mapping[str, str | None],
     ) -> Plans:
         """Record what is about to be deleted, and its place by dataset: those of the marks that are MARKED and due."""
-        share = _Share.fenced(tx, leases)
+        share = Share.fenced(tx, leases)
         names = sorted(share.tokens.keys() & places.keys())
         if not names:
             return Plans({}, frozenset(), share.lost)
@@ -312,28 +329,25 @@ class Sweeps(LedgerPart):
         return Plans(recorded, frozenset(row[1] for row in rows), share.lost)
 
     @audited
-    def begin(self, tx: WriteTransaction, leases: Collection[Lease], plans: Collection[Plan], marks: Collection[int]) -> Moved:
-        """Return the marks of a batch that may now be deleted; those unmarked meanwhile are left out."""
-        share = _Share.fenced(tx, leases)
+    def begin(
+        self,
+        tx: WriteTransaction,
+        leases: Collection[Lease],
+        plans: Collection[Plan],
+        marks: Collection[int],
+        until: datetime | None = None,
+    ) -> Moved:
+        """Return the marks of a batch that may now be deleted, or set aside until an instant; unmarked ones are left out."""
+        share = Share.fenced(tx, leases)
         own = {plan.dataset: plan.id for plan in plans if plan.dataset in share.tokens}
         begun = _datasets(tx, _may_begin(tx, own, sorted(set(marks))), own) if own else {}
         if begun:
             by_dataset: dict[str, list[int]] = {}
             for mark, dataset in begun.items():
                 by_dataset.setdefault(dataset, []).append(mark)
-            act = Act(ActType.BEGIN, share.holder, at=tx.present())
-            share.describe(act, by_dataset, (own[name] for name in by_dataset))
-            act.detail = {**act.detail, "marks": len(begun)}
-            rows = [
-                (act.id, own[name], name, act.at, act.actor, ids[0], ids[-1], ids)
-                for name, ids in sorted(by_dataset.items(), key=lambda item: own[item[0]])
-            ]
-            seals = batch_seals(rows)
-            act.members, act.digest = len(rows), hashlib.sha256("".join(seals).encode()).hexdigest()
-            names = (*BATCH_SEALED, "open_ids", "seal")
-            written = [dict(zip(names, (*row, row[-1], seal), strict=True)) for row, seal in zip(rows, seals, strict=True)]
-            tx.connection.execute(_BEGIN, written)
-            tx.record(act)
+            members = {own[name]: (name, ids) for name, ids in by_dataset.items()}
+            order = Order.SET_ASIDE if until else Order.DELETE
+            record_begin(tx, share, Act(ActType.BEGIN, share.holder), members, order, until)
         return Moved(begun, share.lost)
 
     @audited
@@ -346,9 +360,10 @@ class Sweeps(LedgerPart):
     ) -> Moved:
         """Record outcomes and count them in a day's reports, in one transaction.
 
-        A failed mark is MARKED again with one more attempt. Settling again what is settled counts nothing twice.
+        A failed mark is as it was before, with one more attempt. Settling again what is settled counts nothing twice. All of
+        them began by the same order.
         """
-        share = _Share.fenced(tx, leases)
+        share = Share.fenced(tx, leases)
         asked = {settlement.mark: settlement for settlement in settled}
         batches = open_batches(tx.connection, share.tokens, asked)
         if tx.connection.dialect.name == "postgresql":
@@ -359,25 +374,37 @@ class Sweeps(LedgerPart):
         datasets = {mark: batch.dataset for batch in batches for mark in batch.marks if mark in asked}
         if not datasets:
             return Moved({}, share.lost)
-        act, settlements = Act(ActType.SETTLE, share.holder), [asked[mark] for mark in sorted(datasets)]
-        failed = (answer for answer in settlements if answer.outcome is Outcome.FAILED)
+        own = {mark: batch for batch in batches for mark in batch.marks if mark in datasets}
+        order = Order(batches[0].order)
+        act = Act(ActType.RESTORE if order is Order.RESTORE else ActType.SETTLE, share.holder)
+        settlements = [asked[mark] for mark in sorted(datasets)]
+        if order is Order.RESTORE:
+            request_evaluations(tx, set(datasets.values()))
+            why = {row.act: row.reason for row in tx.connection.execute(_REASONS, {"acts": [batch.begun for batch in batches]})}
+            settlements = [replace(answer, error=answer.error or why.get(own[answer.mark].begun)) for answer in settlements]
         if spared := {datasets[answer.mark] for answer in settlements if answer.outcome is Outcome.SPARED}:
             request_evaluations(tx, spared)
         share.describe(act, set(datasets.values()))
         act.detail = {**act.detail, "batches": sorted({batch.begun for batch in batches})}
-        failures = [(answer.mark, "MARKED", "FAILED", answer.bytes, None, answer.error or NO_ERROR) for answer in failed]
-        record_moves(tx, act, [_end_of(one) for one in settlements if one.outcome is not Outcome.FAILED], failures)
+        is_aside = order in (Order.DELETE_ASIDE, Order.RESTORE)
+        lasting = [answer for answer in settlements if answer.outcome in (Outcome.FAILED, Outcome.SET_ASIDE)]
+        ends = [_end_of(answer) for answer in settlements if answer.outcome not in (Outcome.FAILED, Outcome.SET_ASIDE)]
+        untils = _untils(tx, [answer.mark for answer in lasting]) if is_aside else {mark: own[mark].until for mark in own}
+        steps = [_step_of(answer, untils[answer.mark], is_aside) for answer in lasting]
+        record_moves(tx, act, ends, steps, ASIDE if is_aside else OPEN)
         still_open = ([mark for mark in batch.marks if mark not in datasets] or None for batch in batches)
         closed = zip(batches, still_open, strict=True)
         tx.connection.execute(_CLOSE, [{"act": batch.begun, "of": batch.plan, "still_open": ids} for batch, ids in closed])
-        if execution_date:
+        if execution_date and is_aside:
+            count_aside(tx, act, execution_date, _counted_aside(settlements, datasets))
+        elif execution_date:
             count(tx, act, execution_date, _counted(tx, settlements))
         return Moved(datasets, share.lost)
 
     @audited
     def finish(self, tx: WriteTransaction, leases: Collection[Lease], plans: Collection[Plan]) -> Mapping[str, str]:
         """Finish plans: each of their marks was begun, or will not be. Returns why leases are lost, by dataset."""
-        share = _Share.fenced(tx, leases)
+        share = Share.fenced(tx, leases)
         plans_by_id = {plan.id: plan for plan in plans if plan.dataset in share.tokens}
         is_mine = PLANS.c.id.in_(sorted(plans_by_id)) & PLANS.c.dataset.in_(sorted(share.tokens))
         query = select(PLANS.c.id).where(is_mine, PLANS.c.finished_at.is_(None)).order_by(PLANS.c.id)
@@ -393,7 +420,67 @@ class Sweeps(LedgerPart):
         return share.lost
 
 
+def planned_rows(connection: Connection, batches: Mapping[int, OpenBatch], names: NameRange = ALL_NAMES) -> pa.Table:
+    """Rows of marks that have not ended, with what the plan of their batch says of them."""
+    columns = {**MARKS.c, "status": case((text(OPEN), "SWEEPING"), else_=MARKS.c.status).label("status")}
+    query = select(*(columns[name] for name in MARK_ROWS.names)).where(MARKS.c.end_seal.is_(None), names.condition())
+    # By ids: joined to batches, PostgreSQL may compare each mark with each.
+    marks = [batch for where in by_id(connection, batches) for batch in stream(connection, query.where(where), MARK_ROWS)]
+    rows = pa.Table.from_batches(marks, MARK_ROWS).sort_by([("dataset", "ascending"), ("id", "ascending")])
+    planned: dict[int, tuple[str | None, int | None]] = {}
+    for where in by_id(connection, batches, column=PLANNED.c.mark):
+        notes = connection.execute(select(*(PLANNED.c[name] for name in ("plan", "mark", "note", "bytes"))).where(where))
+        planned |= {mark: (note, size) for plan, mark, note, size in notes if plan == batches[mark].plan}
+    plans: dict[int, tuple[str | None, datetime]] = {}
+    for part in portions(sorted({batch.plan for batch in batches.values()})):
+        known = connection.execute(select(PLANS.c.id, PLANS.c.place, PLANS.c.planned_at).where(PLANS.c.id.in_(part)))
+        plans |= {row.id: (row.place, row.planned_at) for row in known}
+    own = [(mark, batches[mark]) for mark in rows["id"].to_pylist()]
+    facts = [(*planned[mark], *plans[batch.plan], batch.plan, batch.order, batch.until) for mark, batch in own]
+    for at, field in enumerate(PLANNED_ROWS):
+        rows = rows.append_column(field, pa.array([fact[at] for fact in facts], field.type))
+    return rows
+
+
+def record_begin(
+    tx: WriteTransaction,
+    share: "Share",
+    act: Act,
+    members: Mapping[int, tuple[str, Sequence[int]]],
+    order: Order,
+    until: datetime | None = None,
+) -> None:
+    """Write a batch for each plan, with its dataset and marks."""
+    act.at = tx.present()
+    share.describe(act, {name for name, _ in members.values()}, members)
+    act.detail = {**act.detail, "order": order, "marks": sum(len(ids) for _, ids in members.values())}
+    rows = [
+        (act.id, plan, name, act.at, act.actor, ids[0], ids[-1], ids, order.value, until)
+        for plan, (name, ids) in sorted(members.items())
+    ]
+    seals = batch_seals(rows)
+    act.members, act.digest = len(rows), hashlib.sha256("".join(seals).encode()).hexdigest()
+    names = (*BATCH_SEALED, "open_ids", "seal")
+    written = [dict(zip(names, (*row, row[7], seal), strict=True)) for row, seal in zip(rows, seals, strict=True)]
+    tx.connection.execute(_BEGIN, written)
+    tx.record(act)
+
+
+def _untils(tx: WriteTransaction, marks: Sequence[int]) -> dict[int, datetime | None]:
+    query = select(MARKS.c.id, MARKS.c.until)
+    return {mark: until for where in by_id(tx.connection, marks) for mark, until in tx.connection.execute(query.where(where))}
+
+
+def _step_of(answer: Settlement, until: datetime | None, is_aside: bool) -> MarkStep:
+    if answer.outcome is Outcome.SET_ASIDE:
+        return answer.mark, "SWEPT", "SET_ASIDE", answer.bytes, until, answer.error
+    status, until = ("SWEPT", until) if is_aside else ("MARKED", None)
+    return answer.mark, status, "FAILED", answer.bytes, until, answer.error or NO_ERROR
+
+
 def _end_of(answer: Settlement) -> MarkStep:
+    if answer.outcome is Outcome.RESTORED:
+        return answer.mark, "RESTORED", None, answer.bytes, None, answer.error
     if answer.outcome is Outcome.SPARED:
         return answer.mark, "SPARED", None, answer.bytes, None, answer.error or NO_ERROR
     return answer.mark, "SWEPT", answer.outcome.value, answer.bytes, None, answer.error
@@ -447,12 +534,22 @@ def _datasets(tx: WriteTransaction, marks: Sequence[int], among: Collection[str]
     return datasets
 
 
+def _counted_aside(settlements: Sequence[Settlement], datasets: Mapping[int, str]) -> Mapping[str, Counter[str]]:
+    counted: dict[str, Counter[str]] = {}
+    for answer in settlements:
+        is_freed = answer.outcome not in (Outcome.RESTORED, Outcome.FAILED)
+        sums = {"bytes_freed": answer.bytes, "left": answer.left} if is_freed else {answer.outcome.value.lower(): 1}
+        counted.setdefault(datasets[answer.mark], Counter()).update(sums)
+    return counted
+
+
 def _counted(tx: WriteTransaction, settlements: Sequence[Settlement]) -> Mapping[str, list[ReportCounts]]:
     answers = {answer.mark: answer for answer in settlements}
     counted: dict[str, list[ReportCounts]] = {}
     for mark, dataset, logged, due_at in report_columns(tx, answers):
         answer = answers[mark]
         freed, left = (0, 0) if answer.outcome in (Outcome.FAILED, Outcome.SPARED) else (answer.bytes, answer.left)
-        amount = ReportCounts(mark, due_at, answer.outcome.value.lower(), logged, freed, answer.bytes_hidden, left)
+        freed, aside = (0, freed) if answer.outcome is Outcome.SET_ASIDE else (freed, 0)
+        amount = ReportCounts(mark, due_at, answer.outcome.value.lower(), logged, freed, answer.bytes_hidden, left, aside)
         counted.setdefault(dataset, []).append(amount)
     return counted

@@ -300,10 +300,15 @@ class Holds(LedgerPart):
         query = select(FILE_HOLDS.c.content).where(FILE_HOLDS.c.gone_at.is_(None)).order_by(FILE_HOLDS.c.digest)
         return tuple(_KEEPER.validate_json(content) for (content,) in self.rows(query))
 
-    def in_force(self, as_of: datetime) -> list[Hold]:
-        """Holds in force at a time, by name, followed by those that protect PURGED realms."""
+    def of_files_since(self) -> list[tuple[Keeper, datetime]]:
+        """Holds and retain rules of policy files, each with the time at which it was first read."""
+        rows = self.rows(select(FILE_HOLDS.c.content, FILE_HOLDS.c.came_at).where(FILE_HOLDS.c.gone_at.is_(None)))
+        return [(_KEEPER.validate_json(row.content), row.came_at) for row in rows]
+
+    def in_force(self, as_of: datetime, of_purged: bool = True) -> list[Hold]:
+        """Holds in force at a time, by name, followed by those that protect what appears in PURGED realms."""
         with self.database.reading() as connection:
-            return [*placed_holds(connection, as_of), *map(purged_hold, kept_realms(connection))]
+            return [*placed_holds(connection, as_of), *map(purged_hold, kept_realms(connection) if of_purged else ())]
 
     def known(self, as_of: datetime, of_files: Iterable[Keeper] = ()) -> tuple[Keeper, ...]:
         """All holds in force at a time: placed ones, file holds as last recorded, and `of_files`."""

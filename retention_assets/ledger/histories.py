@@ -11,6 +11,7 @@ from sqlalchemy import Connection, select, text
 from retention_assets.ledger.database import LedgerPart
 from retention_assets.ledger.schema import AUDIT, BATCHES, MARKS, OPEN, OVER, PLANNED, STEPS, SWEPT
 from retention_assets.ledger.steps import END, SHOWN, SHOWN_MARKS, STEP
+from retention_assets.outcomes import Order
 from retention_assets.policy.durations import minute_in_utc
 from retention_assets.policy.model import Hold
 from retention_assets.policy.sentences import DeletionMessage, deletion_message, short_actor
@@ -46,6 +47,8 @@ class MarkHistory:
     marked_at: datetime
     due_at: datetime
     status: str
+    outcome: str | None
+    until: datetime | None
     attempts: int
     last_error: str | None
     why: str | None
@@ -57,7 +60,15 @@ class MarkHistory:
 
     @property
     def is_deleted(self) -> bool:
-        return self.status == "SWEPT" and _last_outcome(self) != "HIDDEN"
+        return self.status == "SWEPT" and self.outcome not in ("HIDDEN", "SET_ASIDE")
+
+    @property
+    def is_aside(self) -> bool:
+        return self.outcome == "SET_ASIDE"
+
+    @property
+    def set_aside(self) -> MarkEvent | None:
+        return next((event for event in self.events if event.outcome == "SET_ASIDE"), None)
 
 
 class MarkHistories(LedgerPart):
@@ -69,9 +80,10 @@ class MarkHistories(LedgerPart):
                     histories[mark.transaction] = (*histories.get(mark.transaction, ()), mark)
         return histories
 
-    def hidden(self, marks: Iterable[int]) -> set[int]:
-        query = select(MARKS.c.id).where(MARKS.c.outcome == "HIDDEN")
-        return {mark for (mark,) in self.rows_among(query, MARKS.c.id, marks)}
+    def undeleted(self, marks: Iterable[int]) -> dict[int, tuple[str, datetime | None]]:
+        """Outcomes of swept marks that deleted nothing: HIDDEN, or SET_ASIDE with the instant until which they are."""
+        query = select(MARKS.c.id, MARKS.c.outcome, MARKS.c.until).where(MARKS.c.outcome.in_(("HIDDEN", "SET_ASIDE")))
+        return {mark: (outcome, until) for mark, outcome, until in self.rows_among(query, MARKS.c.id, marks)}
 
     def transactions(self, dataset: str) -> pa.Array:
         query = select(MARKS.c.id, MARKS.c.transaction)
@@ -112,8 +124,11 @@ def _begun(connection: Connection, marks: Sequence[int]) -> Iterator[tuple[Any, 
     plans = connection.execute(select(PLANNED.c.plan).distinct().where(PLANNED.c.mark.in_(marks))).scalars().all()
     near = (BATCHES.c.first <= max(wanted, default=0)) & (BATCHES.c.last >= min(wanted, default=0))
     for part in portions(plans):
-        for act, ids in connection.execute(select(BATCHES.c.begun, BATCHES.c.ids).where(BATCHES.c.plan.in_(part), near)):
-            yield from ((act, mark, "SWEEPING", None, None, None, None) for mark in wanted.intersection(ids))
+        columns = (BATCHES.c.begun, BATCHES.c.ids, BATCHES.c.order_given, AUDIT.c.reason)
+        query = select(*columns).join(AUDIT, AUDIT.c.act == BATCHES.c.begun).where(BATCHES.c.plan.in_(part), near)
+        for act, ids, order, reason in connection.execute(query):
+            status = "RESTORING" if order == Order.RESTORE else "SWEEPING"
+            yield from ((act, mark, status, None, None, None, reason) for mark in wanted.intersection(ids))
 
 
 @dataclass(frozen=True)
@@ -172,7 +187,7 @@ def life_of(
     dataset: str, life: TransactionLife, holds: Sequence[Hold], as_of: datetime, spared: str | None = None
 ) -> TransactionLife:
     names = tuple(hold.name or "" for hold in holds if hold.covers(life.transaction))
-    over = life.mark is not None and life.mark.status == "SWEPT"
+    over = life.mark is not None and life.mark.status == "SWEPT" and not life.mark.is_aside
     completed = replace(life, holds=() if over else names)
     return replace(completed, words=_sentence(completed, as_of, spared), said=message_about(dataset, completed, as_of, spared))
 
@@ -190,7 +205,8 @@ def message_about(dataset: str, life: TransactionLife, as_of: datetime, spared: 
         due_at=mark.due_at,
         changed_at=mark.changed_at,
         as_of=as_of,
-        hidden=_last_outcome(mark) == "HIDDEN",
+        outcome=mark.outcome,
+        until=mark.until,
         holds=life.holds,
         spared=spared if mark.status == "MARKED" else None,
         there_again=life.there_again,
@@ -198,27 +214,33 @@ def message_about(dataset: str, life: TransactionLife, as_of: datetime, spared: 
 
 
 def _sentence(life: TransactionLife, as_of: datetime, spared: str | None) -> str:
-    parts = [_state(life.mark, as_of) if life.mark else "not marked"]
+    parts = [state_of(life.mark, as_of)]
     if life.there_again:
         parts.append("but it is there again")
-    if life.mark and life.mark.attempts:
+    if life.mark and life.mark.last_error:
         times = "once" if life.mark.attempts == 1 else f"{life.mark.attempts} times"
-        parts.append(f"deleting it failed {times}, the last time with: {life.mark.last_error}")
+        what = "moving or deleting it" if life.mark.set_aside else "deleting it"
+        parts.append(f"{what} failed {times}, the last time with: {life.mark.last_error}")
     if life.mark and life.mark.status in _STILL_OPEN and life.is_another_than(life.mark):
         parts.append("its log has another transaction of this name now, so it is not swept")
     if life.holds:
-        parts.append(f"held by {', '.join(life.holds)}" + (", so it is not swept" if life.mark else ""))
+        stays = ", so it stays set aside" if life.mark and life.mark.is_aside else ", so it is not swept" if life.mark else ""
+        parts.append(f"held by {', '.join(life.holds)}{stays}")
     if life.mark and life.mark.status == "MARKED" and spared:
         parts.append(f"the sweep will spare it: {spared}")
     if life.protected_by is not None:
         parts.append(f"protected by {life.protected_by}")
-    parts += [f"an earlier transaction of this name was {_state(mark, as_of)}" for mark in reversed(life.earlier)]
+    parts += [f"an earlier transaction of this name was {state_of(mark, as_of)}" for mark in reversed(life.earlier)]
     return "; ".join(parts)
 
 
-def _state(mark: MarkHistory, as_of: datetime) -> str:
+def state_of(mark: MarkHistory | None, as_of: datetime) -> str:
+    if mark is None:
+        return "not marked"
     policy = f"policy {mark.policy}@{mark.policy_version}"
     since = f"{minute_in_utc(mark.changed_at) or 'an unknown time'} by {short_actor(mark.changed_by)}"
+    if mark.set_aside is not None and mark.status in ("SWEPT", "RESTORED"):
+        return f"{_state_in_trash(mark, mark.set_aside, since)}; {policy} marked it"
     if mark.status == "MARKED":
         marked = f"marked at {minute_in_utc(mark.marked_at)} by {policy}"
         return f"{'due since' if mark.due_at <= as_of else 'scheduled for deletion at'} {minute_in_utc(mark.due_at)}, {marked}"
@@ -228,14 +250,25 @@ def _state(mark: MarkHistory, as_of: datetime) -> str:
         return f"spared by the sweep at {since}: {mark.why}"
     if mark.status == "SWEEPING":
         return f"being swept since {since}: its bytes may be gone; {policy} marked it"
-    outcome, freed = _last_outcome(mark), mark.events[-1].bytes if mark.events else None
+    freed = mark.events[-1].bytes if mark.events else None
     gone = "deleted" if freed is None else f"deleted ({size_of(freed)})"
-    if outcome == "ALREADY_GONE":
+    if mark.outcome == "ALREADY_GONE":
         gone = "was already gone"
-    elif outcome == "HIDDEN":
+    elif mark.outcome == "HIDDEN":
         gone = "hidden: its place keeps versions of it, so no space was freed,"
     return f"{gone} at {since}; {policy} marked it"
 
 
-def _last_outcome(mark: MarkHistory) -> str | None:
-    return mark.events[-1].outcome if mark.events else None
+def _state_in_trash(mark: MarkHistory, aside: MarkEvent, since: str) -> str:
+    last = next(event for event in reversed(mark.events) if event.status in ("SWEEPING", "RESTORING"))
+    order, because = f"{minute_in_utc(last.at)} by {short_actor(last.by)}", f", because: {last.why}" if last.why else ""
+    before = f"set aside at {minute_in_utc(aside.at)} by {short_actor(aside.by)}"
+    if mark.status == "RESTORED":
+        return f"{before}, and restored at {order}{because}"
+    if not mark.is_aside:
+        gone = "already gone" if mark.outcome == "ALREADY_GONE" else f"deleted for good ({size_of(mark.events[-1].bytes or 0)})"
+        return f"{before}, and {gone} at {since}{because}"
+    if mark.events[-1] is last:
+        doing = "restored" if last.status == "RESTORING" else "deleted for good"
+        return f"{before}, and being {doing} since {order}{because}"
+    return f"{before} until {minute_in_utc(mark.until)}, {size_of(aside.bytes or 0)} not yet freed"

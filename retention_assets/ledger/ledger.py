@@ -55,6 +55,7 @@ from retention_assets.ledger.schema import (
 from retention_assets.ledger.states import PendingMarks, States
 from retention_assets.ledger.steps import BEGUN_MARKS
 from retention_assets.ledger.stores import Scans, StorePlaces
+from retention_assets.ledger.trash import Trash
 from retention_assets.ledger.unmarking import Keeping, Unmarking
 from retention_assets.settings.places import Url
 from retention_assets.sql.engines import OpenedFile, ledger_engine, sqlite_file, too_wide
@@ -133,6 +134,7 @@ class Ledger(LedgerPart):
         self.marks = Marks(database)
         self.unmark = Unmarking(database)
         self.sweeps = Sweeps(database)
+        self.trash = Trash(database)
         self.leases = Leases(database)
         self.parts = Parts(database)
         self.sweep_runs = SweepRuns(database)

@@ -48,7 +48,7 @@ from retention_assets.ledger.audit.chain import Act, ActType, MarkSeal, common_h
 from retention_assets.ledger.database import LedgerDatabase, LedgerPart, WriteTransaction
 from retention_assets.ledger.evaluations import Publication, SweptBefore, publish, record_evaluations
 from retention_assets.ledger.schema import CLOCK, MARKS, OPEN, OVER, SWEPT, TIMES
-from retention_assets.ledger.steps import IS_BEGUN, SHOWN, SHOWN_MARKS, to_sweep_by
+from retention_assets.ledger.steps import IS_BEGUN, SHOWN, SHOWN_MARKS, to_empty_by, to_sweep_by
 from retention_assets.ledger.stores import StorePlace, newest_places
 from retention_assets.policy.durations import parse_duration, text_of
 from retention_assets.sql.columns import ByteSum, InstantColumn, MicrosColumn
@@ -240,13 +240,15 @@ class MarkResult:
 
 
 class PendingSweep(NamedTuple):
-    """A dataset's work for a sweep: marks, those that a sweep has begun, failed attempts, and bytes."""
+    """A dataset's work for a sweep: marks, those that a sweep has begun, failed attempts, bytes, and marks in the trash."""
 
     dataset: str
-    marks: int
-    begun: int
-    attempts: int
-    bytes: int
+    marks: int = 0
+    begun: int = 0
+    attempts: int = 0
+    bytes: int = 0
+    # set aside, and to be deleted for good or brought back by now
+    aside: int = 0
 
 
 class Marks(LedgerPart):
@@ -310,8 +312,14 @@ class Marks(LedgerPart):
         counts = (func.count(), begun, func.sum(MARKS.c.attempts), ByteSum(MARKS.c.bytes))
         query = select(MARKS.c.dataset, *counts).select_from(SHOWN_MARKS).where(to_sweep_by(as_of))
         query = query.group_by(MARKS.c.dataset).order_by(MARKS.c.dataset)
-        rows = self.rows(query) if datasets is None else self.rows_among(query, MARKS.c.dataset, datasets)
-        return [PendingSweep(name, *map(int, counted)) for name, *counted in rows]
+        aside = select(MARKS.c.dataset, func.count()).select_from(SHOWN_MARKS).where(to_empty_by(as_of))
+        due, over = (
+            self.rows(each) if datasets is None else self.rows_among(each, MARKS.c.dataset, datasets)
+            for each in (query, aside.group_by(MARKS.c.dataset))
+        )
+        work = {name: PendingSweep(name, *map(int, counted)) for name, *counted in due}
+        work |= {name: work.get(name, PendingSweep(name))._replace(aside=amount) for name, amount in over}
+        return [work[name] for name in sorted(work)]
 
 
 def _of_statuses(query: Select[tuple[object, ...]], statuses: Iterable[str] | None) -> list[Select[tuple[object, ...]]]:

@@ -24,14 +24,14 @@ from retention_assets.sql.columns import ByteSum, DatabaseTime, fit, plus
 from retention_assets.sql.transactions import insert_or_skip, portions
 
 COUNTERS = (
-    "to_delete", "deleted", "already_gone", "failed", "spared", "unmarked", "hidden", "left", "bytes_to_free", "bytes_freed",
-    "bytes_hidden",
+    "to_delete", "deleted", "already_gone", "failed", "spared", "unmarked", "hidden", "left", "set_aside", "restored",
+    "bytes_to_free", "bytes_freed", "bytes_hidden", "bytes_set_aside",
 )  # fmt: skip
 _DAY = timedelta(days=1)
 # A row without a set holds counts for a day that has not begun.
 _HAS_OPENED = REPORTS.c.due_by.is_not(None)
 # Also late work of the day before if the day itself never begins.
-_IS_SHOWN = or_(_HAS_OPENED, REPORTS.c.to_delete > 0, REPORTS.c.failed > 0)
+_IS_SHOWN = or_(_HAS_OPENED, *(REPORTS.c[name] > 0 for name in ("to_delete", "failed", "restored", "bytes_freed")))
 
 
 @dataclass(frozen=True)
@@ -67,10 +67,11 @@ class ReportCounts(NamedTuple):
     freed: int = 0
     hidden: int = 0
     left: int = 0
+    aside: int = 0
 
 
 class Taken(NamedTuple):
-    """Deleted or hidden transactions of a store, and their bytes."""
+    """Deleted, hidden or set aside transactions of a store, and their bytes."""
 
     transactions: int = 0
     bytes: int = 0
@@ -189,12 +190,13 @@ class Reports(LedgerPart):
         return actors
 
     def taken_by_day(self, store: str, first: date, last: date) -> dict[date, Taken]:
-        transactions = func.sum(REPORTS.c.deleted + REPORTS.c.hidden)
-        size = ByteSum(REPORTS.c.bytes_freed), ByteSum(REPORTS.c.bytes_hidden)
+        transactions = func.sum(REPORTS.c.deleted + REPORTS.c.hidden + REPORTS.c.set_aside)
+        size = (ByteSum(REPORTS.c[name]) for name in ("bytes_freed", "bytes_hidden", "bytes_set_aside"))
         here = REPORTS.c.dataset.startswith(f"{store}/", autoescape=True), REPORTS.c.execution_date.between(first, last)
         query = select(REPORTS.c.execution_date, transactions, *size).where(*here).group_by(REPORTS.c.execution_date)
         rows = self.rows(query.having(transactions > 0))
-        return {day: Taken(int(count), int(freed) + int(hidden)) for day, count, freed, hidden in rows}
+        # What was set aside is freed on a later day: it counts once.
+        return {day: Taken(int(count), max(int(freed), int(aside)) + int(hidden)) for day, count, freed, hidden, aside in rows}
 
 
 _JSON = ("policies", "bounds", "archived_types", "classes")
@@ -249,6 +251,12 @@ def count(tx: WriteTransaction, act: Act, execution_date: date, counted: Mapping
         day += _DAY
 
 
+def count_aside(tx: WriteTransaction, act: Act, execution_date: date, added: Mapping[str, Mapping[str, int]]) -> None:
+    """Count what became of things that were set aside: `to_delete` had them on an earlier day."""
+    _add_rows(tx, act, execution_date, added)
+    _add(tx, act, execution_date, added)
+
+
 def count_unmarked(tx: WriteTransaction, act: Act, marks: Mapping[int, str]) -> None:
     """Count marks (id to dataset) that people took back, each in its newest unfinished report that has it."""
     columns = (REPORTS.c.dataset, REPORTS.c.execution_date, REPORTS.c.due_by, REPORTS.c.marks_before)
@@ -279,6 +287,7 @@ def _sums(counted: Sequence[ReportCounts]) -> dict[str, int]:
         "bytes_freed": sum(mark.freed for mark in counted),
         "bytes_hidden": sum(mark.hidden for mark in counted),
         "left": sum(mark.left for mark in counted),
+        "bytes_set_aside": sum(mark.aside for mark in counted),
     }
 
 

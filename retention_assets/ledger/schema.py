@@ -24,7 +24,7 @@ from sqlalchemy.types import TypeEngine
 
 from retention_assets.sql.columns import IdsColumn, InstantColumn, MicrosColumn, Name
 
-REVISION = "0022"
+REVISION = "0023"
 
 METADATA = MetaData(
     naming_convention={
@@ -133,11 +133,11 @@ MARKS = _table(
     *_may_be_null(InstantColumn, "changed_at"),
     *_may_be_null(Text, "changed_by"),
     *_may_be_null(ACT, "changed_act"),
-    # How it ended, with `status` and `why`; null while it is MARKED.
+    # How it ended, with `status` and `why`; null while it is MARKED. If it is set aside it is SWEPT, and has no end yet.
     *_may_be_null(Text, "outcome"),
     *_may_be_null(BigInteger, "freed"),
     *_may_be_null(Text, "end_seal"),
-    # Until when it can be restored if it is set aside, by its newest step.
+    # If it is set aside: until when it can be restored.
     *_may_be_null(InstantColumn, "until"),
     CheckConstraint(_STATUSES, name="status"),
     CheckConstraint(_ENDS, name="outcome"),
@@ -151,6 +151,10 @@ _partial_index("uq_marks_open", OPEN, MARKS.c.dataset, MARKS.c.transaction, uniq
 # marking a million updates one index, not two.
 SWEPT = "status = 'SWEPT'"
 _partial_index("ix_marks_swept", SWEPT, MARKS.c.dataset, MARKS.c.transaction, MARKS.c.opened_at, MARKS.c.closed_at)
+
+# Set aside: they can be restored, or deleted for good.
+ASIDE = "outcome = 'SET_ASIDE'"
+_partial_index("ix_marks_aside", ASIDE, MARKS.c.dataset, MARKS.c.until)
 
 # The remaining marks, so that one of the three indexes finds every mark by transaction.
 OVER = "status NOT IN ('MARKED', 'SWEPT')"
@@ -180,6 +184,9 @@ BATCHES = _table(
     *_set(Text, "begun_by"),
     *_set(BigInteger, "first", "last"),
     *_set(IdsColumn, "ids"),
+    # Order to the store, and until when what it sets aside can be restored.
+    *_set(Text, "order_given"),
+    *_may_be_null(InstantColumn, "until"),
     *_set(Text, "seal"),
     # Everything above is set once. Those that are not settled; null: all are.
     *_may_be_null(IdsColumn, "open_ids"),
@@ -187,7 +194,7 @@ BATCHES = _table(
 BEGUN = "open_ids IS NOT NULL"
 _partial_index("ix_batches_open", BEGUN, BATCHES.c.dataset)
 
-# Steps after which a mark does not end: failures.
+# Steps after which a mark does not end: failures, and setting aside.
 STEPS = _table(
     "steps",
     *_keys(ACT, "act"),
@@ -337,8 +344,8 @@ REPORTS = _table(
     *_may_be_null(Boolean, "terminal_only"),
     *_set(Text, "archived_types"),
     *_set(BigInteger, "to_delete", "bytes_to_free"),
-    *_counters("deleted", "already_gone", "failed", "spared", "unmarked", "hidden", "left"),
-    *_counters("bytes_freed", "bytes_hidden"),
+    *_counters("deleted", "already_gone", "failed", "spared", "unmarked", "hidden", "left", "set_aside", "restored"),
+    *_counters("bytes_freed", "bytes_hidden", "bytes_set_aside"),
     *_set(Text, "classes"),
     *_set(InstantColumn, "started_at"),
     *_may_be_null(InstantColumn, "finished_at"),

@@ -9,17 +9,18 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, NamedTuple
 
-from sqlalchemy import Row, Subquery, and_, func, or_, select, text
+from sqlalchemy import Row, Subquery, and_, func, or_, select, text, union_all
 
 from retention_assets.ledger.database import LedgerPart
 from retention_assets.ledger.evaluations import Objections, VerdictCount, counts_of
-from retention_assets.ledger.schema import EVALUATIONS, MARKS, OPEN, OVER, PLANNED, PLANS, REPORTS
-from retention_assets.ledger.steps import IS_BEGUN, SHOWN, SHOWN_MARKS
+from retention_assets.ledger.schema import BATCHES, EVALUATIONS, MARKS, OPEN, OVER, PLANNED, PLANS, REPORTS
+from retention_assets.ledger.steps import IS_BEGUN, SHOWN, SHOWN_MARKS, members_of
+from retention_assets.outcomes import Order
 from retention_assets.sql.columns import ByteSum
 from retention_assets.sql.transactions import portions
 
 _DAY = timedelta(days=1)
-_DONE = ("deleted", "already_gone", "hidden", "failed", "spared", "bytes_freed")
+_DONE = ("deleted", "already_gone", "hidden", "set_aside", "failed", "spared", "bytes_freed", "bytes_set_aside")
 _DID_SOMETHING = or_(*(REPORTS.c[name] > 0 for name in _DONE))
 
 
@@ -161,10 +162,15 @@ class PendingMarks(LedgerPart):
 
 
 def _deleted(since: datetime) -> Subquery:
-    # a mark that failed once is in two plans; the newest deleted it
-    query = select(MARKS.c.id.label("mark"), func.max(PLANS.c.as_of).label("as_of"), func.max(MARKS.c.freed).label("bytes"))
-    query = query.select_from(PLANS).join(PLANNED, PLANNED.c.plan == PLANS.c.id).join(MARKS, MARKS.c.id == PLANNED.c.mark)
-    return query.where(PLANS.c.as_of >= since, MARKS.c.outcome == "DELETED").group_by(MARKS.c.id).subquery()
+    # a mark that failed once is in two plans; the newest deleted it. One that was set aside was deleted by a later batch.
+    planned = select(MARKS.c.id.label("mark"), PLANS.c.as_of, MARKS.c.freed.label("bytes")).select_from(PLANS)
+    planned = planned.join(PLANNED, PLANNED.c.plan == PLANS.c.id).join(MARKS, MARKS.c.id == PLANNED.c.mark)
+    over = members_of(BATCHES.c.ids, BATCHES.c.order_given == Order.DELETE_ASIDE, BATCHES.c.begun_at >= since)
+    emptied = select(MARKS.c.id, over.c.begun_at, MARKS.c.freed).join(over, over.c.mark == MARKS.c.id)
+    is_deleted = MARKS.c.outcome == "DELETED"
+    both = union_all(planned.where(PLANS.c.as_of >= since, is_deleted), emptied.where(is_deleted)).subquery()
+    newest = (func.max(both.c[name]).label(name) for name in ("as_of", "bytes"))
+    return select(both.c.mark, *newest).group_by(both.c.mark).subquery()
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,16 @@
 """Transitions of marks, one compare-and-set each, with one act for all.
 
 MARKED -> UNMARKED, SPARED        of a batch: MARKED -> SWEPT, SPARED, or MARKED again after a failure
+                                  set aside:  SWEPT -> SWEPT for good, RESTORED, or set aside still after a failure
 
-How a mark ended is in its own row, sealed; what failed is a row of `steps`. A mark of a batch that is begun and not settled is
-shown as SWEEPING: only the settlement of that batch moves it.
+How a mark ended is in its own row, sealed; what failed or was set aside is a row of `steps`. A mark of a batch that is begun
+and not settled is shown as SWEEPING: only the settlement of that batch moves it.
 """
 
 import hashlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any, NamedTuple
 
 from sqlalchemy import (
@@ -36,7 +38,7 @@ from retention_assets.errors import Refused
 from retention_assets.ledger.audit.chain import Act, ActType, step_seals
 from retention_assets.ledger.audit.rows import detail_in
 from retention_assets.ledger.database import WriteTransaction
-from retention_assets.ledger.schema import AUDIT, BATCHES, BEGUN, MARKS, OPEN, OVER, STEPS, SWEPT
+from retention_assets.ledger.schema import ASIDE, AUDIT, BATCHES, BEGUN, MARKS, OPEN, OVER, STEPS, SWEPT
 from retention_assets.sql.columns import EachOf, IdsColumn, InstantColumn
 from retention_assets.sql.staging import append_rows, update_rows
 from retention_assets.sql.transactions import PORTION, portions
@@ -61,7 +63,8 @@ def members_of(ids: ColumnElement[Sequence[int]], *where: ColumnElement[bool] | 
 
 def touched_since(connection: Connection, position: int) -> ColumnElement[bool]:
     """Condition: a batch that was begun, or of which something was settled, after a position of the audit."""
-    query = select(AUDIT.c.act, AUDIT.c.deed, AUDIT.c.detail).where(AUDIT.c.deed.in_([ActType.BEGIN, ActType.SETTLE]))
+    deeds = [ActType.BEGIN, ActType.SETTLE, ActType.RESTORE]
+    query = select(AUDIT.c.act, AUDIT.c.deed, AUDIT.c.detail).where(AUDIT.c.deed.in_(deeds))
     touched: set[int] = set()
     for act, deed, detail in connection.execute(query.where(AUDIT.c.position > position)):
         touched.update([act] if deed == ActType.BEGIN else detail_in(detail).get("batches", ()))
@@ -79,7 +82,7 @@ IS_BEGUN = BEGUN_MARKS.c.mark.is_not(None)
 SHOWN_MARKS = MARKS.outerjoin(BEGUN_MARKS, BEGUN_MARKS.c.mark == MARKS.c.id)
 SHOWN: Mapping[str, ColumnElement[Any]] = {
     **MARKS.c,
-    "status": case((IS_BEGUN, "SWEEPING"), else_=MARKS.c.status).label("status"),
+    "status": case((and_(IS_BEGUN, text(f"marks.{OPEN}")), "SWEEPING"), else_=MARKS.c.status).label("status"),
     "changed_at": func.coalesce(BEGUN_MARKS.c.begun_at, MARKS.c.changed_at, type_=InstantColumn()).label("changed_at"),
     "changed_by": func.coalesce(BEGUN_MARKS.c.begun_by, MARKS.c.changed_by).label("changed_by"),
 }
@@ -92,10 +95,13 @@ class OpenBatch(NamedTuple):
     plan: int
     dataset: str
     marks: Sequence[int]
+    order: str
+    until: datetime | None
 
 
 # Built once: every batch uses them.
-OPEN_BATCH = select(*(BATCHES.c[name] for name in ("begun", "plan", "dataset", "open_ids"))).where(text(BEGUN))
+OPEN_BATCH = select(*(BATCHES.c[name] for name in ("begun", "plan", "dataset", "open_ids", "order_given", "until")))
+OPEN_BATCH = OPEN_BATCH.where(text(BEGUN))
 _NEAR = OPEN_BATCH.where(
     BATCHES.c.first <= bindparam("last"),
     BATCHES.c.last >= bindparam("first"),
@@ -137,22 +143,32 @@ def locking(mine: ColumnElement[bool], *more: ColumnElement[Any]) -> Select[Any]
     return select(MARKS.c.id, *more).where(mine).order_by(MARKS.c.id).with_for_update()  # by id, against deadlocks
 
 
-def record_moves(tx: WriteTransaction, act: Act, ends: Sequence[MarkStep], failures: Sequence[MarkStep] = ()) -> None:
-    """End MARKED marks, or let them fail, and record the act, which is about both in the order of their ids."""
-    seals, failed = (step_seals((act.id, *step) for step in steps) for steps in (ends, failures))
+def record_moves(
+    tx: WriteTransaction, act: Act, ends: Sequence[MarkStep], steps: Sequence[MarkStep] = (), state: str = OPEN
+) -> None:
+    """End marks in a state, set them aside, or let them fail; record the act, which is about all in the order of their ids."""
+    seals, sealed = (step_seals((act.id, *step) for step in part) for part in (ends, steps))
+    instant = partial(InstantColumn().process_bind_param, dialect=tx.connection.dialect)
     if ends:
         ids, *own = map(list, zip(*ends, strict=True))
-        _change(tx, act, ids, dict(zip((column.name for column in END[2:]), (*own, seals), strict=True)))
-    if failures:
+        _change(tx, act, state, ids, dict(zip((column.name for column in END[2:]), (*own, seals), strict=True)))
+    if failures := [step for step in steps if step[2] == "FAILED"]:
         errors = {"last_error": [step[-1] for step in failures]}
-        _change(tx, act, [step[0] for step in failures], errors, "attempts = attempts + 1")
-        append_rows(tx.connection, STEPS, STEP, [(act.id, *step, seal) for step, seal in zip(failures, failed, strict=True)])
-    act.members = len(ends) + len(failures)
-    act.digest = hashlib.sha256("".join((*seals, *failed)).encode()).hexdigest()
+        _change(tx, act, state, [step[0] for step in failures], errors, "attempts = attempts + 1")
+    if asides := [step for step in steps if step[2] != "FAILED"]:
+        ids, status, outcome, _, until, _ = map(list, zip(*asides, strict=True))
+        changes = {"status": status, "outcome": outcome, "until": [*map(instant, until)], "last_error": [None] * len(ids)}
+        _change(tx, act, state, ids, changes)
+    rows = ((act.id, *step[:4], instant(step[4]), step[5], seal) for step, seal in zip(steps, sealed, strict=True))
+    append_rows(tx.connection, STEPS, STEP, [*rows])
+    act.members = len(ends) + len(steps)
+    act.digest = hashlib.sha256("".join((*seals, *sealed)).encode()).hexdigest()
     tx.record(act)
 
 
-def _change(tx: WriteTransaction, act: Act, ids: Sequence[int], own: Mapping[str, Sequence[Any]], also: str = "") -> None:
+def _change(
+    tx: WriteTransaction, act: Act, state: str, ids: Sequence[int], own: Mapping[str, Sequence[Any]], also: str = ""
+) -> None:
     # `also` is set as SQL
     act.at = tx.present()
     changed_at = InstantColumn().process_bind_param(act.at, tx.connection.dialect)
@@ -160,10 +176,10 @@ def _change(tx: WriteTransaction, act: Act, ids: Sequence[int], own: Mapping[str
     for at in range(0, len(ids), PORTION):
         part = slice(at, at + PORTION)
         values = {name: column[part] for name, column in own.items()}
-        if (changed := update_rows(tx.connection, MARKS, ids[part], values, common, also, OPEN)) != len(ids[part]):
+        if (changed := update_rows(tx.connection, MARKS, ids[part], values, common, also, state)) != len(ids[part]):
             raise Refused(
-                f"Of {len(ids[part])} marks of a batch, {changed} are MARKED: some were changed past the ledger during the "
-                "sweep, so the batch is not recorded. `retention audit verify` names them."
+                f"Of {len(ids[part])} marks of a batch, {changed} are as they were: some were changed past the ledger during "
+                "the sweep, so the batch is not recorded. `retention audit verify` names them."
             )
 
 
@@ -184,6 +200,11 @@ def by_id(
 def to_sweep_by(as_of: datetime) -> ColumnElement[bool]:
     """Condition on SHOWN_MARKS: due, or begun by a sweep."""
     return and_(text(OPEN), or_(IS_BEGUN, MARKS.c.due_at <= as_of))
+
+
+def to_empty_by(as_of: datetime) -> ColumnElement[bool]:
+    """Condition on SHOWN_MARKS: set aside, and to be deleted for good by then, or begun."""
+    return and_(text(ASIDE), or_(IS_BEGUN, MARKS.c.until <= as_of))
 
 
 def of_datasets(names: Iterable[str]) -> ColumnElement[bool]:

@@ -3,6 +3,7 @@
 Keeping places a hold in the same transaction, so that nothing is marked again in between.
 """
 
+import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -107,14 +108,14 @@ class Keeping(LedgerPart):
             raise Refused(_too_late_words(dataset, late, newest, "Nothing was changed."))
         marked = by_id(tx.connection, (row.id for row in newest.values() if row.status == "MARKED"))
         unmarked = take_back(tx, Act(ActType.UNMARK, actor, hold.reason, dataset), marked)
-        return KeptMarks(*_place_once(tx, hold, actor, named), unmarked)
+        return KeptMarks(*place_once(tx, hold, actor, named), unmarked)
 
     @audited
     def dataset(self, tx: WriteTransaction, dataset: str, hold: Hold, actor: str, *, named: bool) -> KeptMarks:
         here = MARKS.c.dataset == dataset
         unmarked = take_back(tx, Act(ActType.UNMARK, actor, hold.reason, dataset), [here])
         too_late = _too_late_amounts(tx, here)
-        return KeptMarks(*_place_once(tx, hold, actor, named), unmarked, *too_late)
+        return KeptMarks(*place_once(tx, hold, actor, named), unmarked, *too_late)
 
 
 def _check_reason(actor: str, reason: str) -> None:
@@ -132,12 +133,15 @@ def _too_late(dataset: str, transaction: str, row: Row[tuple[object, ...]] | Non
     if row is None:
         return f"{name} is not marked and never was. `retention marks --dataset {dataset}` lists what is."
     since = f"{text_of(row.changed_at)} ({row.changed_by})"
+    if row.outcome == "SET_ASIDE":
+        restore = f"`retention restore {shlex.join((dataset, transaction))} --reason …` brings it back and holds it"
+        return f"{name} was set aside at {since}. Until {text_of(row.until)}, {restore}."
     if row.status == "SWEPT":
         return f"{name} was swept at {since}: its bytes are gone and can't be restored."
     if row.status == "SWEEPING":
         return f"{name} is being swept since {since}: its bytes may be gone. To protect others, place a hold."
-    if row.status == "UNMARKED":
-        return f"{name} was taken back already, at {since}: {row.why}"
+    if row.status in ("UNMARKED", "RESTORED"):
+        return f"{name} was {'taken back' if row.status == 'UNMARKED' else 'restored'} already, at {since}: {row.why}"
     return f"{name} is not marked any more: the sweep spared it at {since}: {row.why}"
 
 
@@ -154,7 +158,7 @@ def take_back(tx: WriteTransaction, act: Act, conditions: Iterable[ColumnElement
     return len(taken)
 
 
-def _place_once(tx: WriteTransaction, hold: Hold, actor: str, named: bool) -> tuple[str, bool]:
+def place_once(tx: WriteTransaction, hold: Hold, actor: str, named: bool) -> tuple[str, bool]:
     # Returns the name, and whether the hold was placed or an equal one is in force. The lock covers all holds.
     tx.lock_chain()
     live = placed_holds(tx.connection, DatabaseTime())

@@ -252,7 +252,7 @@ def test_the_history_says_that_nothing_became_free(hidden: Ledger) -> None:
     marks = hidden.histories.of("lake/d", ["T2"])["T2"]
     life = life_of("lake/d", TransactionLife("T2", True, marks=marks), (), LATER)
     assert life.said is None
-    assert hidden.histories.hidden([1, marks[-1].id, 2**40]) == {marks[-1].id}
+    assert hidden.histories.undeleted([1, marks[-1].id, 2**40]) == {marks[-1].id: ("HIDDEN", None)}
     assert life.words.startswith("hidden: its place keeps versions of it, so no space was freed, at ")
     assert (marks[-1].events[-1].outcome, marks[-1].events[-1].bytes) == ("HIDDEN", 0)
 

@@ -43,7 +43,7 @@ _MOVE_HEAD = update(AUDIT_HEAD).where(AUDIT_HEAD.c.id == 1)
 _SEAL = 32
 _PART = 500_000
 # columns of a batch that its seal covers
-BATCH_SEALED = ("begun", "plan", "dataset", "begun_at", "begun_by", "first", "last", "ids")
+BATCH_SEALED = ("begun", "plan", "dataset", "begun_at", "begun_by", "first", "last", "ids", "order_given", "until")
 _COMMON = ("policy", "policy_version", "reason", "grace", "marked_at", "due_at")
 
 
@@ -56,6 +56,7 @@ class ActType(StrEnum):
     PLAN = "PLAN"
     BEGIN = "BEGIN"  # a batch of a plan may be deleted
     SETTLE = "SETTLE"  # outcomes of a batch
+    RESTORE = "RESTORE"  # outcomes of a batch that is brought back
     FINISH = "FINISH"  # a plan is done
     TAKE_OVER = "TAKE_OVER"  # an expired lease, by another holder
     PUBLISH = "PUBLISH"

@@ -69,7 +69,7 @@ SEALED: Mapping[Table, Sealing] = {
     PLACES: Sealing((ActType.PLACE,), is_rule=True),
     NOTED_HEADS: Sealing((ActType.HEAD,), is_rule=True),
     PLANS: Sealing((ActType.PLAN, ActType.FINISH)),
-    REPORTS: Sealing((ActType.REPORT, ActType.SPARE, ActType.SETTLE, ActType.UNMARK)),
+    REPORTS: Sealing((ActType.REPORT, ActType.SPARE, ActType.SETTLE, ActType.RESTORE, ActType.UNMARK)),
     DAYS: Sealing((ActType.REPORT,)),
     SCANS: Sealing((ActType.SCAN, ActType.ACCEPT_SCAN)),
     PUBLISHED: Sealing((ActType.PUBLISH,)),

@@ -63,7 +63,20 @@ from retention_assets.ledger.audit.rows import (
     text_in,
 )
 from retention_assets.ledger.marking import MARK_ROWS
-from retention_assets.ledger.schema import AUDIT, AUDIT_HEAD, BATCHES, BEGUN, CLOCK, MARKS, METADATA, OPEN, OVER, PLANNED, STEPS
+from retention_assets.ledger.schema import (
+    ASIDE,
+    AUDIT,
+    AUDIT_HEAD,
+    BATCHES,
+    BEGUN,
+    CLOCK,
+    MARKS,
+    METADATA,
+    OPEN,
+    OVER,
+    PLANNED,
+    STEPS,
+)
 from retention_assets.ledger.steps import (
     END,
     NO_ERROR,
@@ -72,6 +85,7 @@ from retention_assets.ledger.steps import (
     among,
     marks_of,
     members_of,
+    to_empty_by,
     to_sweep_by,
     touched_since,
 )
@@ -115,18 +129,21 @@ _NEWEST = (ActType.MARK, ActType.CLOCK)
 
 
 def life_faults(connection: Connection, where: ColumnElement[bool] | None = None) -> Iterator[str]:
-    """Find marks whose columns don't follow from their end, which is sealed, or from the failures of one that has none."""
-    amounts = (func.count().label("times"), func.max(AUDIT.c.position).label("position"))
+    """Find marks whose columns don't follow from their end, which is sealed, or from the steps of one that has none."""
+    failures = func.count(case((STEPS.c.outcome == "FAILED", 1)))
+    amounts = (failures.label("times"), func.max(AUDIT.c.position).label("position"))
     steps = select(STEPS.c.mark, *amounts).join(AUDIT, AUDIT.c.act == STEPS.c.act).group_by(STEPS.c.mark)
     newest = (steps if where is None else steps.where(STEPS.c.mark.in_(select(MARKS.c.id).where(where)))).subquery()
     failed, ended, act = STEPS.alias("failed"), MARKS.c.end_seal.is_not(None), AUDIT.alias("last_act")
-    did = case((act.c.deed == ActType.UNMARK, "UNMARKED"), (MARKS.c.outcome.is_not(None), "SWEPT"), else_="SPARED")
+    by_deed = ((act.c.deed == ActType.UNMARK, "UNMARKED"), (act.c.deed == ActType.RESTORE, "RESTORED"))
+    did = case(*by_deed, (MARKS.c.outcome.is_not(None), "SWEPT"), else_="SPARED")
     should = {
-        "status": case((ended, did), else_="MARKED"),
+        "status": case((ended, did), else_=func.coalesce(failed.c.status, "MARKED")),
         "changed_act": case((ended, MARKS.c.changed_act), else_=failed.c.act),
         "attempts": func.coalesce(newest.c.times, 0),
-        "last_error": case((newest.c.mark.is_not(None), func.coalesce(failed.c.why, NO_ERROR))),
-        **{name: case((ended, MARKS.c[name])) for name in ("why", "outcome", "freed")},
+        "last_error": case((failed.c.outcome == "FAILED", func.coalesce(failed.c.why, NO_ERROR))),
+        **{name: case((ended, MARKS.c[name])) for name in ("why", "freed")},
+        "outcome": case((ended, MARKS.c.outcome), (failed.c.status == "SWEPT", "SET_ASIDE")),
         "until": case((ended, MARKS.c.until), else_=failed.c.until),
         "changed_at": act.c.at,
         "changed_by": act.c.actor,
@@ -163,7 +180,7 @@ def batch_faults(connection: Connection, *where: ColumnElement[bool]) -> Iterato
         if is_settled:
             query = query.where(is_other, MARKS.c.end_seal.is_(None), ~failed)
         else:
-            query = query.where(or_(is_other, MARKS.c.status.is_distinct_from("MARKED"), failed))
+            query = query.where(or_(is_other, MARKS.c.end_seal.is_not(None), failed))
         for row in connection.execute(query):
             state = "is settled, and the mark has no outcome" if is_settled else "is not settled, and the mark has an outcome"
             mark = f"Mark {row.mark} ({row.transaction} of {row.dataset})"
@@ -588,20 +605,21 @@ def rule_faults(connection: Connection) -> Iterator[tuple[str, str]]:
 
 
 def due_mark_faults(connection: Connection, datasets: Sequence[str], as_of: datetime) -> Iterator[tuple[str, str]]:
-    """Faults of due or begun marks, each with its dataset."""
+    """Faults of marks that are due, begun or to be deleted for good, each with its dataset."""
     for part in portions(sorted(set(datasets))):
-        due = to_sweep_by(as_of), MARKS.c.dataset.in_(part)
-        query = select(*(MARKS.c[name] for name in MARK_ROWS.names)).select_from(SHOWN_MARKS).where(*due)
-        for batch in stream(connection, query.order_by(MARKS.c.dataset, MARKS.c.id), MARK_ROWS):
-            yield from unsealed_marks(pa.Table.from_batches([batch]))
-        yield from _unmade_marks(connection, due)
-        of_parts = (life_faults(connection, and_(text(f"marks.{OPEN}"), due[1])), _batches_of_due(connection, due))
-        yield from (("", sentence) for sentence in chain(*of_parts))
+        for state, is_due in ((OPEN, to_sweep_by(as_of)), (ASIDE, to_empty_by(as_of))):
+            due = is_due, MARKS.c.dataset.in_(part)
+            query = select(*(MARKS.c[name] for name in MARK_ROWS.names)).select_from(SHOWN_MARKS).where(*due)
+            for batch in stream(connection, query.order_by(MARKS.c.dataset, MARKS.c.id), MARK_ROWS):
+                yield from unsealed_marks(pa.Table.from_batches([batch]))
+            yield from _unmade_marks(connection, due)
+            here = and_(text(f"marks.{state}"), due[1])
+            yield from (("", sentence) for sentence in chain(life_faults(connection, here), _batches_of(connection, here)))
 
 
-def _batches_of_due(connection: Connection, due: Sequence[Any]) -> Iterator[str]:
-    # batches of the plans that have open marks: of what failed, was stopped, or is at work
-    planned = select(PLANNED.c.plan).distinct().join(MARKS, MARKS.c.id == PLANNED.c.mark).where(text(f"marks.{OPEN}"), due[1])
+def _batches_of(connection: Connection, marks: ColumnElement[bool]) -> Iterator[str]:
+    # batches of the plans of marks that have not ended: of what failed, was stopped or set aside, or is at work
+    planned = select(PLANNED.c.plan).distinct().join(MARKS, MARKS.c.id == PLANNED.c.mark).where(marks)
     for plans in portions(connection.execute(planned).scalars().all()):
         where = BATCHES.c.plan.in_(plans)
         for batch in begun_batches(connection, where):

@@ -1,0 +1,110 @@
+"""Set aside marks: they are SWEPT, and can be restored until an instant; afterwards a sweep deletes them for good.
+
+A person begins to restore them, or to delete them early; whoever sweeps their dataset next gives the order to the store.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime
+from typing import NamedTuple
+
+import pyarrow as pa
+from sqlalchemy import Connection, and_, func, literal, select, text
+
+from retention_assets.ledger.audit.chain import Act, ActType
+from retention_assets.ledger.batches import Moved, Share, planned_rows, record_begin
+from retention_assets.ledger.clock_guard import has_come_by, present_by
+from retention_assets.ledger.database import LedgerPart, WriteTransaction, audited
+from retention_assets.ledger.leases import Lease
+from retention_assets.ledger.schema import ASIDE, MARKS, PLANNED, PLANS, STEPS
+from retention_assets.ledger.steps import IS_BEGUN, SHOWN_MARKS, OpenBatch, by_id, locking, of_datasets, open_batches
+from retention_assets.ledger.unmarking import place_once
+from retention_assets.outcomes import Order
+from retention_assets.policy.model import Hold
+from retention_assets.sql.columns import ByteSum, InstantColumn
+
+
+@dataclass(frozen=True)
+class AskedBy:
+    """Person who asks for marks to be restored or deleted early, the reason, and the hold that keeps what comes back."""
+
+    actor: str
+    reason: str
+    hold: Hold | None = None
+
+
+class AsideSum(NamedTuple):
+    """Set aside marks of a dataset and policy: number, bytes not freed yet, and until when the first and last of them stay."""
+
+    dataset: str
+    policy: str
+    marks: int
+    bytes: int
+    until: datetime
+    last: datetime
+
+
+class Trash(LedgerPart):
+    def sums(self, datasets: Collection[str] | None = None, over_by: datetime | None = None) -> list[AsideSum]:
+        alike = (MARKS.c.dataset, MARKS.c.policy)
+        amounts = (func.count(), ByteSum(STEPS.c.bytes), func.min(MARKS.c.until), func.max(MARKS.c.until))
+        query = select(*alike, *amounts).join(STEPS, and_(STEPS.c.mark == MARKS.c.id, STEPS.c.outcome == "SET_ASIDE"))
+        query = query.where(text(f"marks.{ASIDE}")).group_by(*alike).order_by(*alike)
+        query = query if over_by is None else query.where(MARKS.c.until <= over_by)
+        rows = self.rows(query) if datasets is None else self.rows_among(query, MARKS.c.dataset, datasets)
+        return [AsideSum(name, policy, int(marks), int(size), *untils) for name, policy, marks, size, *untils in rows]
+
+    def named(self, dataset: str, transactions: Collection[str] | None = None) -> dict[str, int]:
+        """Set aside marks of a dataset that nobody has begun, by transaction; None: all of them."""
+        query = select(MARKS.c.transaction, MARKS.c.id).select_from(SHOWN_MARKS)
+        query = query.where(text(ASIDE), ~IS_BEGUN, MARKS.c.dataset == dataset).order_by(MARKS.c.id)
+        rows = self.rows(query) if transactions is None else self.rows_among(query, MARKS.c.transaction, transactions)
+        return {name: mark for name, mark in rows}  # noqa: C416 - no pairs to a type checker
+
+    def planned(self, marks: Collection[int]) -> pa.Table:
+        """Rows of set aside marks, as `Sweeps.left` returns them, by the plan that set them aside."""
+        with self.database.reading() as connection:
+            plans = _plans(connection, marks)
+            batches = {mark: OpenBatch(0, plan, "", (), Order.DELETE_ASIDE, None) for mark, plan in plans.items()}
+            return planned_rows(connection, batches)
+
+    @audited
+    def begin(
+        self,
+        tx: WriteTransaction,
+        leases: Collection[Lease],
+        marks: Collection[int],
+        order: Order,
+        asked: AskedBy | None = None,
+    ) -> Moved:
+        """Return the marks of a batch that may now be brought back, or be deleted for good: those that nobody has begun.
+
+        Unless a person asks for it, their time must have come by the ledger's clock.
+        """
+        share = Share.fenced(tx, leases)
+        here = and_(text(ASIDE), of_datasets(share.tokens))
+        if asked is None:
+            present = literal(present_by(tx.connection), InstantColumn())
+            here = and_(here, has_come_by(MARKS.c.until, present))
+        locked: dict[int, str] = {}
+        for where in by_id(tx.connection, marks if share.tokens else (), here):
+            locked |= {mark: dataset for mark, dataset in tx.connection.execute(locking(where, MARKS.c.dataset))}  # noqa: C416
+        begun = {mark for batch in open_batches(tx.connection, set(locked.values()), locked) for mark in batch.marks}
+        free = {mark: locked[mark] for mark in sorted(locked.keys() - begun)}
+        members: dict[int, tuple[str, list[int]]] = {}
+        for mark, plan in _plans(tx.connection, free).items():
+            members.setdefault(plan, (free[mark], []))[1].append(mark)
+        if members:
+            act = Act(ActType.BEGIN, asked.actor if asked else share.holder, asked.reason if asked else None)
+            record_begin(tx, share, act, members, order)
+            if asked and asked.hold:
+                return Moved(free, share.lost, *place_once(tx, asked.hold, asked.actor, named=False))
+        return Moved(free, share.lost)
+
+
+def _plans(connection: Connection, marks: Collection[int]) -> dict[int, int]:
+    # newest plan of each mark: nothing is planned of what is set aside
+    query = select(PLANNED.c.mark, PLANNED.c.plan).join(PLANS, PLANS.c.id == PLANNED.c.plan).order_by(PLANS.c.planned_at)
+    parts = by_id(connection, marks, column=PLANNED.c.mark)
+    plans = {mark: plan for where in parts for mark, plan in connection.execute(query.where(where))}
+    return {mark: plans[mark] for mark in sorted(plans)}
