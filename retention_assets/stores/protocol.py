@@ -15,6 +15,7 @@ from typing import Protocol, TypeVar, runtime_checkable
 import pyarrow as pa
 
 from retention_assets.errors import BadInput, Refused
+from retention_assets.outcomes import Order
 from retention_assets.outcomes import SweptTarget as SweptTarget
 from retention_assets.policy.durations import Duration
 from retention_assets.policy.model import Keeper
@@ -49,6 +50,8 @@ class Capabilities:
     expiry: bool = False
     # what the log no longer lists is gone: the log is the data, not a record beside it
     log_is_complete: bool = False
+    # it can set aside what it sweeps, and bring it back for a while (`undo` of a policy)
+    undo: bool = False
     # `sweep` drops refs that are over (Target.ended_refs) together with what only they keep
     drops_refs: bool = False
     # `sweep` deletes a target only if it still matches its note, and nothing that happens meanwhile can make it needed in
@@ -99,6 +102,8 @@ class Target:
     ended_refs: tuple[str, ...] = ()
     # a sweep of it began and did not finish: what is gone by now was deleted by that sweep
     begun_earlier: bool = False
+    # folder in the trash that belongs to it alone, as plan/mark
+    aside: str = ""
 
 
 @runtime_checkable
@@ -150,6 +155,32 @@ class Store(Protocol):
         `permit` is called before each target, and again before each irreversible act in it: a file, a request, a statement, a
         commit. Once it raises Withheld nothing further is deleted, and what is not done, or not completely, is WITHHELD. Many
         threads may call it at once.
+        """
+
+
+@runtime_checkable
+class UndoStore(Store, Protocol):
+    """A store with the capability `undo`: it sets transactions aside, brings them back, and deletes them afterwards.
+
+    Each order can be killed at any instant and given again. A target that was answered for is whole at exactly one of its two
+    places. `Target.aside` is the same in all orders about one setting aside.
+    """
+
+    def undo_fault(self) -> str | None:
+        """Say why nothing can be set aside, with the remedy; None if it can. Tries it once in the root, if there is one."""
+
+    def undo_warnings(self, undo: Duration) -> list[str]:
+        """Sentences about what may end the window earlier than policies say, such as a lifecycle rule of the bucket."""
+
+    def carry_out(
+        self, order: Order, dataset: str, targets: Sequence[Target], parallelism: int, permit: Permit = always
+    ) -> list[SweptTarget]:
+        """Carry out an order about the trash; outcomes and permits as in `sweep`.
+
+        SET_ASIDE takes targets out of sight, whole; its bytes are those that deleting them will free. RESTORE brings them back:
+        RESTORED, also if they are back already; what can't come back whole is FAILED, or SPARED if it has changed, and stays as
+        it is; the error names what stands in its place or is missing. DELETE_ASIDE deletes what is in the trash for good, and
+        nothing in sight.
         """
 
 

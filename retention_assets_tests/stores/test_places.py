@@ -9,6 +9,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from retention_assets.errors import Withheld
 from retention_assets.outcomes import Outcome
+from retention_assets.settings import load_settings
 from retention_assets.stores.iceberg.store import IcebergStore
 from retention_assets.stores.protocol import KNOWN_BY, Remains, Target, is_same_place
 from retention_assets_tests.databases import new_schema
@@ -60,6 +61,28 @@ def test_a_table_of_the_same_name_in_another_schema_or_made_anew_is_in_another_p
     here.table.do(f"ALTER TABLE {here.table.name} RENAME TO moved")
     here.table.do(f"CREATE TABLE {here.table.name} (LIKE moved)")
     assert here.store().place(STATUS) != first
+
+
+@pytest.mark.parametrize(
+    ("store", "fault"),
+    [
+        ("kind: files, log: log, data: 'lake/{dataset}/{transaction}'", None),
+        ("kind: files, log: log, data: 's3://lake/tx/{dataset}/{transaction}'", None),
+        ("kind: files, log: log, data: 'memory://lake/{dataset}/{transaction}'", "Data at memory://lake can't be set aside"),
+        ("kind: objects, listing: {path: blobs}, references: none", None),
+        (
+            "kind: objects, listing: {sql: {url: 'sqlite:///o.db', table: o, key: k, created_at: t}}, references: none",
+            "in rows or at an unknown place",
+        ),
+        ("kind: iceberg, catalog: {type: sql, uri: 'sqlite:///c.db'}", None),
+        ("kind: aspects, url: 'sqlite:///a.db'", "A store of kind aspects can't set anything aside. Leave `undo` out"),
+    ],
+)
+def test_settings_tell_which_stores_cannot_set_anything_aside(store: str, fault: str | None, tmp_path: Path) -> None:
+    file = tmp_path / "retention.yaml"
+    file.write_text(f"stores: [{{name: s, {store}}}]")
+    [settings] = load_settings(file).stores
+    assert (settings.undo_fault is None) if fault is None else fault in (settings.undo_fault or "")
 
 
 @pytest.mark.parametrize("parallelism", [1, 3])

@@ -28,7 +28,7 @@ from retention_assets.errors import Refused, quote
 from retention_assets.settings.places import mask_secrets
 from retention_assets.stores.files.log import FilesLog, LogIndex
 from retention_assets.stores.files.settings import FilesSettings
-from retention_assets.stores.places import IDENTITY, Folder, Place
+from retention_assets.stores.places import Folder, Place, is_own_file
 from retention_assets.stores.places.file_systems import is_local, open_file_system
 from retention_assets.stores.places.own_files import identity_of
 
@@ -71,8 +71,8 @@ class FolderLayout:
                 f"The transaction {quote(transaction)} holds a /, so its folder would belong to another transaction. {_REMEDY}"
             )
         folder = tuple("/".join(self.segments).format(dataset=name, transaction=transaction).split("/"))
-        if folder[0] == IDENTITY:
-            raise Refused(f"The folder {quote('/'.join(folder))} has the name of the file that identifies the root. {_REMEDY}")
+        if is_own_file(fold_case(folder[0])):
+            raise Refused(f"The folder {quote('/'.join(folder))} has a name that retention keeps for its own files. {_REMEDY}")
         if not {"", ".", ".."}.isdisjoint(folder):
             raise Refused(f"The folder {quote('/'.join(folder))} is not a plain path below the root. {_REMEDY}")
         return folder

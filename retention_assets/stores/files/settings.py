@@ -8,7 +8,7 @@ from pydantic import AfterValidator, Field, ValidationInfo
 
 from retention_assets.errors import InvalidValue
 from retention_assets.settings.places import Location, folder_of, has_scheme, locate, without_scheme
-from retention_assets.stores.places import is_on_s3
+from retention_assets.stores.places import is_on_s3, undo_fault_of
 from retention_assets.stores.settings import StoreSettings
 
 _PLACEHOLDER = re.compile(r"\{(dataset|transaction)\}")
@@ -70,6 +70,10 @@ class FilesSettings(StoreSettings):
     @property
     def deletes_versions(self) -> bool:
         return self.versions == "delete"
+
+    @property
+    def undo_fault(self) -> str | None:
+        return undo_fault_of(self.data_root)
 
     @property
     def addresses(self) -> tuple[str, ...]:

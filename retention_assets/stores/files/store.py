@@ -7,27 +7,29 @@ readers know that it goes. Only then the folder is deleted.
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache, partial
 from itertools import islice
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.clock import now
 from retention_assets.errors import BadInput, Refused, Withheld, quote
+from retention_assets.exchange import ADDED
 from retention_assets.frames.log import LINES
 from retention_assets.frames.soundness import sound_log
-from retention_assets.outcomes import Outcome
+from retention_assets.outcomes import Order, Outcome
+from retention_assets.policy.durations import Duration
 from retention_assets.settings.places import mask_secrets
 from retention_assets.stores.concurrency import map_concurrently
 from retention_assets.stores.files.folders import FolderLayout, FolderOwnership, RootSigns
 from retention_assets.stores.files.log import FilesLog
 from retention_assets.stores.files.settings import FilesSettings
 from retention_assets.stores.files.tombstones import append_tombstones, tombstones_for
-from retention_assets.stores.places import Folder, FolderChanged, FolderNote, Place, RemovedFolder, open_place
+from retention_assets.stores.places import Folder, FolderChanged, FolderNote, Place, RemovedFolder, TrashPlace, open_place
 from retention_assets.stores.places.file_systems import server_time
 from retention_assets.stores.places.own_files import leave_identity, place_of_root
 from retention_assets.stores.protocol import (
@@ -50,6 +52,9 @@ Result = TypeVar("Result")
 _LISTINGS_AT_ONCE = 8
 # seconds; a small local folder takes less, a network request more
 _QUICK = 0.005
+# if the log has DELETE transactions of sweeps
+_UNSEEN = f"Readers of a latest view do not see files that a DELETE of its log names ({ADDED}…) while the log holds it."
+_DONE = {Order.SET_ASIDE: Outcome.SET_ASIDE, Order.RESTORE: Outcome.RESTORED}
 
 
 @dataclass(frozen=True)
@@ -65,7 +70,7 @@ class FilesStore:
     @property
     def capabilities(self) -> Capabilities:
         """Tasks may delete folders side by side; targets in a latest view go one by one, as readers must learn of each."""
-        return Capabilities(parts_at="")
+        return Capabilities(parts_at="", undo=self.settings.undo_fault is None)
 
     @property
     def log(self) -> FilesLog:
@@ -171,13 +176,25 @@ class FilesStore:
 
     def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int, permit: Permit = always) -> list[SweptTarget]:
         """Delete folders, once readers of a latest view can learn of it."""
+        return self.carry_out(Order.DELETE, dataset, targets, parallelism, permit)
+
+    def undo_fault(self) -> str | None:
+        return self.settings.undo_fault or self._trash().undo_fault()
+
+    def undo_warnings(self, undo: Duration) -> list[str]:
+        return self._trash().lifecycle_warnings(undo)
+
+    def carry_out(
+        self, order: Order, dataset: str, targets: Sequence[Target], parallelism: int, permit: Permit = always
+    ) -> list[SweptTarget]:
+        """Delete folders, move them into the trash or back, or delete them there. What the log says of their files stays."""
         layout = FolderLayout.of(self.settings)
-        [folders] = _try_each(self._open_folders, [layout], 1)
-        if isinstance(folders, Exception):
-            return [_failed(target, folders) for target in targets]
         try:
+            # Everything may be set aside: then the root looks empty.
+            folders = self._open_folders(layout) if order is Order.DELETE else self._trash()
+            is_kept = order is Order.DELETE_ASIDE and folders.may_hide
             owners = FolderOwnership.of(self.log, layout, dataset, [target.transaction for target in targets])
-        except (BadInput, OSError, Refused) as fault:
+        except Exception as fault:  # noqa: BLE001 - drivers have exceptions of their own
             return [_failed(target, fault) for target in targets]
         going: dict[Target, Folder] = {}
         swept = []
@@ -186,7 +203,7 @@ class FilesStore:
                 going[target] = owners.folder(target.transaction)
             except Refused as fault:
                 swept.append(_failed(target, fault))
-        if visible := [target for target in going if target.in_latest_view]:
+        if visible := [target for target in going if target.in_latest_view and order in (Order.DELETE, Order.SET_ASIDE)]:
             try:
                 permit()
                 self._append_tombstones(dataset, [target.transaction for target in visible])
@@ -196,23 +213,35 @@ class FilesStore:
 
         is_known = cache(RootSigns(folders, layout, owners.index, dataset).is_known)
 
-        def remove(target: Target) -> RemovedFolder | None:
+        def act(target: Target) -> RemovedFolder | None:
             permit()
             if not owners.knows(target.transaction) and folders.measure(going[target]) is not None:
                 raise Refused(
                     f"The log does not know {quote(target.transaction)} in {dataset}: its folder may belong to something else."
                 )
-            freed = folders.delete_tree(going[target], permit, partial(_check_planned, target))
-            if freed is None and not is_known():
+            check = partial(_check_planned, target, target.begun_earlier and order not in _DONE)
+            if order is Order.DELETE:
+                removed = folders.delete_tree(going[target], permit, check)
+            else:
+                removed = cast(TrashPlace, folders).carry_out_tree(order, going[target], target.aside, permit, check)
+            if removed is None and not is_known():
                 raise Refused(
                     f"Neither {'/'.join(going[target])} nor any other folder of {dataset} is in "
                     f"{mask_secrets(layout.root)}. Is it the right disk, the right bucket? The sweep records nothing as "
                     "gone while there is no sign of the data."
                 )
-            return freed
+            return removed
 
-        removed = _try_each(remove, list(going), parallelism)
-        return swept + [_outcome(target, one) for target, one in zip(going, removed, strict=True)]
+        results = _try_each(act, list(going), parallelism)
+        swept += [_outcome(order, target, result, is_kept) for target, result in zip(going, results, strict=True)]
+        if order is Order.RESTORE and pc.any(pc.starts_with(owners.index.transactions(dataset), ADDED)).as_py():
+            return [replace(result, error=_UNSEEN) if result.outcome is Outcome.RESTORED else result for result in swept]
+        return swept
+
+    def _trash(self) -> TrashPlace:
+        if fault := self.settings.undo_fault:
+            raise Refused(fault)
+        return cast(TrashPlace, open_place(self.settings.data_root, self.settings.guarded, self.settings.deletes_versions))
 
     def _open_folders(self, layout: FolderLayout) -> Place:
         if "::" in layout.root:
@@ -246,36 +275,40 @@ def _try_each(act: Callable[[Item], Result], items: Sequence[Item], at_once: int
         pool.shutdown(cancel_futures=True)
 
 
-def _check_planned(target: Target, note: FolderNote) -> None:
+def _check_planned(target: Target, begun: bool, note: FolderNote) -> None:
     planned = target.note
-    if planned and planned != note.text and (why := note.change(FolderNote.parse(planned), target.begun_earlier)):
+    if planned and planned != note.text and (why := note.change(FolderNote.parse(planned), begun)):
         raise FolderChanged(why)
 
 
 def _remains(target: Target, note: FolderNote | Exception | None, gone: Remains) -> Remains:
     if note is None:
-        return gone
+        # what is set aside has freed nothing
+        return Remains.NOTHING if target.aside and gone is Remains.FREED else gone
     if isinstance(note, Exception) or target.note is None:
         return Remains.UNKNOWN
     planned = FolderNote.parse(target.note)
     return Remains.ALL if planned.freed == note.freed and note.change(planned, begun=False) is None else Remains.SOME
 
 
-def _outcome(target: Target, removed: RemovedFolder | Exception | None) -> SweptTarget:
-    if isinstance(removed, FolderChanged):
-        return SweptTarget(target.transaction, Outcome.SPARED, error=str(removed))
+def _outcome(order: Order, target: Target, removed: RemovedFolder | Exception | None, is_kept: bool) -> SweptTarget:
     if isinstance(removed, Exception):
         return _failed(target, removed)
     # what a killed sweep deleted of it is counted nowhere else
-    freed_before = FolderNote.parse(target.note).freed if target.begun_earlier and target.note else 0
+    freed_before = 0
+    if target.begun_earlier and target.note and order not in _DONE:
+        note = FolderNote.parse(target.note)
+        # a sweep of a bucket that keeps versions frees nothing
+        freed_before = note.size if is_kept else note.freed
     if removed is None:
         return SweptTarget(target.transaction, Outcome.ALREADY_GONE, freed_before)
     if removed.hidden is not None:
         return SweptTarget(target.transaction, Outcome.HIDDEN, bytes_hidden=removed.hidden)
-    return SweptTarget(target.transaction, Outcome.DELETED, max(removed.freed, freed_before))
+    return SweptTarget(target.transaction, _DONE.get(order, Outcome.DELETED), max(removed.freed, freed_before))
 
 
 def _failed(target: Target, fault: Exception) -> SweptTarget:
-    if isinstance(fault, Withheld):
-        return SweptTarget(target.transaction, Outcome.WITHHELD, error=str(fault))
-    return SweptTarget(target.transaction, Outcome.FAILED, error=error_text(fault))
+    outcome = Outcome.WITHHELD if isinstance(fault, Withheld) else Outcome.FAILED
+    if isinstance(fault, FolderChanged):
+        outcome = Outcome.SPARED
+    return SweptTarget(target.transaction, outcome, error=error_text(fault))

@@ -12,13 +12,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.exchange.attributes import attribute_map
-from retention_assets.frames.arrays import NEVER, Bools, Small, as_micros, integers, join_chunks
+from retention_assets.frames.arrays import NEVER, Bools, Small, as_micros, join_chunks
 from retention_assets.frames.log import ATTRIBUTES, LINES, holds_dataset
 from retention_assets.policy.durations import micros
 from retention_assets.policy.globs import protecting
 from retention_assets.policy.model import Hold, Keeper, RetainRule
 from retention_assets.policy.realms import REALM, is_reserved, is_within_any
-from retention_assets.stores.objects.folder import ScanFolder, read_classes, words_of
+from retention_assets.stores.objects.folder import ScanFolder, mask_of, read_classes
 from retention_assets.stores.objects.scan_result import ObjectClass, ScanResult
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.protocol import WITNESS
@@ -78,21 +78,17 @@ def _covered_realms(settings: ObjectsSettings, heard: Iterable[Collection[str | 
 
 def classes_of(objects: pa.Table, retained: Bools, rules: ClassRules) -> Small:
     """Index of each object's class. Objects of unknown age are young."""
-    names, realm = words_of(objects["realm"])
-    reserved = np.array([is_reserved(name) for name in names] + [False])[realm]
-    purging = np.array([is_within_any(name, rules.purging) for name in names] + [False])[realm]
-    handled = np.array([rules.handled is None or name in rules.handled for name in names] + [rules.handled is None])[realm]
     created = as_micros(objects["created_at"])
     young = (created > rules.cut_off) | (created == NEVER)
-    classes = np.where(handled, NUMBER[ObjectClass.UNREFERENCED], NUMBER[ObjectClass.UNHANDLED])
+    classes = np.full(len(objects), NUMBER[ObjectClass.UNREFERENCED])
+    if rules.handled is not None:
+        classes[~mask_of(objects["realm"], rules.handled.__contains__)] = NUMBER[ObjectClass.UNHANDLED]
     classes[retained] = NUMBER[ObjectClass.REFERENCED]
     if rules.known_kinds is not None:
-        kind_names, kind = words_of(objects["kind"])
-        known = np.array([name in rules.known_kinds for name in kind_names] + [False])[kind]
-        classes[~known] = NUMBER[ObjectClass.UNKNOWN_KIND]
+        classes[~mask_of(objects["kind"], rules.known_kinds.__contains__)] = NUMBER[ObjectClass.UNKNOWN_KIND]
     classes[young] = NUMBER[ObjectClass.YOUNG]
-    classes[purging] = NUMBER[ObjectClass.REALM_PURGE]
-    classes[reserved] = NUMBER[ObjectClass.RESERVED]
+    classes[mask_of(objects["realm"], lambda name: is_within_any(name, rules.purging))] = NUMBER[ObjectClass.REALM_PURGE]
+    classes[mask_of(objects["realm"], is_reserved)] = NUMBER[ObjectClass.RESERVED]
     return classes
 
 
@@ -135,24 +131,15 @@ def log_lines(folder: ScanFolder, result: ScanResult, settings: ObjectsSettings,
     wanted = set(datasets)
     realms = {scanned.name: scanned.realm for scanned in result.datasets if scanned.name in wanted and scanned.realm}
     tables = [dataset_lines(realms)]
-    classes = pa.array([str(name) for name in (CLASSES if result.scanned <= settings.rows_up_to else LOGGED)])
-    names = pa.array(sorted(wanted), pa.string())
+    classes = set(CLASSES if result.scanned <= settings.rows_up_to else LOGGED)
     for rows in read_classes(folder):
-        mask = _is_in(rows["class"], classes) & _is_in(rows["dataset"], names)
+        mask = mask_of(rows["class"], classes.__contains__) & mask_of(rows["dataset"], wanted.__contains__)
         if mask.any():
             tables.append(object_lines(rows if mask.all() else rows.filter(pa.array(mask))))
     return pa.concat_tables(tables)
 
 
-def _is_in(column: pa.ChunkedArray, texts: pa.Array) -> Bools:
-    array = join_chunks(column)
-    is_in = np.append(pc.is_in(array.dictionary, texts).to_numpy(zero_copy_only=False), False)
-    mask: Bools = is_in[integers(array.indices, len(array.dictionary))]
-    return mask
-
-
 def dataset_lines(realms: Mapping[str, str | None]) -> pa.Table:
-    """Lines with the realm of each dataset."""
     return _lines_of({"dataset": pa.array([*realms], pa.string()), "realm": pa.array([*realms.values()], pa.string())})
 
 

@@ -4,15 +4,15 @@ only unchanged ones are deleted: an ETag does not show that the same bytes were 
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import groupby
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 from sqlalchemy import Connection, Select, delete
 
 from retention_assets.errors import Refused, Withheld
-from retention_assets.outcomes import Outcome
+from retention_assets.outcomes import Order, Outcome
 from retention_assets.settings.places import mask_secrets
 from retention_assets.sql.foreign import has_rows
 from retention_assets.sql.foreign_keys import Cascades, DeletedTable
@@ -28,7 +28,7 @@ from retention_assets.stores.objects.notes import (
 )
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.objects.sources.sql import DatabaseObjects, ObjectColumns
-from retention_assets.stores.places import DueObject, Entry, Place, is_on_s3, open_place
+from retention_assets.stores.places import DueObject, Entry, Place, TrashPlace, is_on_s3, open_place
 from retention_assets.stores.places.local import LocalPlace
 from retention_assets.stores.places.protocol import DeletionPace
 from retention_assets.stores.protocol import Permit, SweptTarget, Target, error_text
@@ -139,8 +139,10 @@ class ObjectDeletion:
     rows: ObjectRows | None
     pace: DeletionPace
 
-    def execute(self, targets: Sequence[Target], parallelism: int, permit: Permit) -> list[SweptTarget]:
-        """Delete targets, one outcome for each. Failures become outcomes; nothing is raised for a single target."""
+    def execute(
+        self, targets: Sequence[Target], parallelism: int, permit: Permit, order: Order = Order.DELETE
+    ) -> list[SweptTarget]:
+        """Carry out an order, one outcome for each. Failures become outcomes; nothing is raised for a single target."""
         try:
             permit()
         except Withheld as fault:
@@ -150,7 +152,7 @@ class ObjectDeletion:
             part = [target for target in targets if (target.note is not None) == noted]
             try:
                 if part:
-                    swept += self._delete_noted(part, parallelism, permit) if noted else self._unplanned(part)
+                    swept += self._execute_noted(part, parallelism, permit, order) if noted else self._unplanned(part)
             # Objects that were deleted anyway are found missing the next time.
             except Exception as fault:  # noqa: BLE001 - drivers have exceptions of their own
                 swept += [SweptTarget(target.transaction, Outcome.FAILED, error=error_text(fault)) for target in part]
@@ -186,7 +188,14 @@ class ObjectDeletion:
             for target in targets
         ]
 
-    def _delete_noted(self, targets: Sequence[Target], parallelism: int, permit: Permit) -> list[SweptTarget]:
+    @property
+    def trash(self) -> TrashPlace:
+        if fault := self.settings.undo_fault:
+            raise Refused(fault)
+        return cast(TrashPlace, self._place)
+
+    def _execute_noted(self, targets: Sequence[Target], parallelism: int, permit: Permit, order: Order) -> list[SweptTarget]:
+        trash = None if order is Order.DELETE else self.trash
         if self.rows is not None:
             planned, failed = self._read_notes(targets)
             # first the deletion: if it raises, all targets fail, also those whose note can't be read
@@ -197,7 +206,7 @@ class ObjectDeletion:
             # such a place is a copy or an archive: removing there removes elsewhere, or nothing
             raise Refused(f"Objects at {mask_secrets(root)} can't be deleted. Name the file system directly, without ::.")
         by_key, failed = {target.transaction: target for target in targets}, list[SweptTarget]()
-        due = [DueObject(key) for key in by_key]
+        due = [DueObject(key, aside=target.aside) for key, target in by_key.items()]
         if is_on_s3(root):
             planned, failed = self._read_notes(targets)
             due = [DueObject(plan.key, _version_of(plan), plan.condition.etag if plan.condition else None) for plan in planned]
@@ -216,7 +225,10 @@ class ObjectDeletion:
                 )
             )
 
-        swept = self._place.delete(due, check, permit, self.pace, parallelism) if due else []
+        act = self._place.delete if trash is None else partial(trash.carry_out, order)
+        swept = act(due, check, permit, self.pace, parallelism) if due else []
+        if order is Order.SET_ASIDE:
+            return swept + failed
         return [self._with_freed(result, by_key[result.transaction]) for result in swept] + failed
 
     def _with_freed(self, result: SweptTarget, target: Target) -> SweptTarget:

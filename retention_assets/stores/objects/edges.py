@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.errors import Refused
-from retention_assets.frames.arrays import Bools, Ints, join_chunks
+from retention_assets.frames.arrays import Bools, Ints, inverse, join_chunks
 from retention_assets.policy.model import Keeper
 from retention_assets.stores.objects.classes import ClassRules, why_kept
 from retention_assets.stores.objects.fingerprints import (
@@ -19,9 +19,9 @@ from retention_assets.stores.objects.fingerprints import (
     SortedFingerprints,
     distinct,
     lookups,
+    words_of,
 )
-from retention_assets.stores.objects.folder import KEPT, ListedObjects, ReferenceRuns, ScanFolder, in_order, words_of
-from retention_assets.stores.objects.tables import EDGES
+from retention_assets.stores.objects.folder import KEPT, ListedObjects, ReferenceRuns, ScanFolder, in_order
 
 # scope of a walk: every realm alike, across all realms, or a realm's number plus REALMS
 EVERYWHERE, ACROSS, REALMS = 0, 1, 2
@@ -42,49 +42,32 @@ class CodedEdges:
         """Code edges in several passes over files; one batch is in memory at a time. Keys are told apart by fingerprints.
         Raises Refused if two keys have the same one."""
 
-        def read() -> Iterator[pa.Table]:
-            for part in parts:
-                with folder.reader(part) as source:
-                    for group in range(source.num_row_groups):
-                        yield source.read_row_group(group, use_threads=False).cast(EDGES)
+        def columns(*names: str) -> Iterator[pa.Array]:
+            return (join_chunks(table[name]) for name in names for part in parts for table in folder.groups(part, [name]))
 
-        ends = ("from", "to")
-        batches = [[folder.fingerprints.of(join_chunks(table[name])) for name in ends] for table in read()]
-        known = distinct(np.concatenate([hashes for pair in batches for hashes in pair]))
-        # for now, the index of a key is that of its fingerprint
-        index = SortedFingerprints(known)
-        codes = [[index.find(hashes) for hashes in pair] for pair in batches]
-        del batches
-        # texts of the keys, in the order of their first batches, and their fingerprints' indexes
-        texts, numbers, realms = list[pa.Array](), list[Ints](), list[pa.Array]()
-        has_text = np.zeros(len(known), dtype=bool)
-        for table, pair in zip(read(), codes, strict=True):
-            realms.append(join_chunks(table["realm"]).dictionary_encode())
-            for name, places in zip(ends, pair, strict=True):
-                nodes, first = np.unique(places, return_index=True)
-                new = ~has_text[nodes]
-                texts.append(join_chunks(table[name]).take(pa.array(first[new])).cast(pa.large_string()))
-                numbers.append(nodes[new])
-                has_text[nodes] = True
-        keys = pa.concat_arrays(texts)
-        # from now on, it is that of its text
-        order = np.empty(len(known), dtype=np.int64)
-        order[np.concatenate(numbers)] = np.arange(len(known))
-        for table, pair in zip(read(), codes, strict=True):
-            for name, places in zip(ends, pair, strict=True):
-                np.take(order, places, out=places)
-                if not keys.take(pa.array(places)).equals(join_chunks(table[name]).cast(pa.large_string())):
-                    raise Refused("Two keys of edges have the same fingerprint, which is extremely rare. Scan again.")
-        begins, targets = (np.concatenate([pair[at] for pair in codes]) for at in (0, 1))
-        names, realm = words_of(join_chunks(pa.chunked_array(realms).unify_dictionaries()))
-        return cls(begins, targets, np.where(realm == len(names), -1, realm), keys, tuple(names))
+        hashes = [folder.fingerprints.of(keys) for keys in columns("from", "to")]
+        bounds = np.cumsum([0, *map(len, hashes)])
+        # index of each key by its fingerprint, then in the order of the keys' first texts
+        _, first, codes = np.unique(np.concatenate(hashes), return_index=True, return_inverse=True)
+        del hashes
+        order = np.argsort(first)
+        first, codes = first[order], inverse(order)[codes]
+        batches = zip(columns("from", "to"), np.split(first, np.searchsorted(first, bounds[1:-1])), bounds[:-1], strict=True)
+        texts = [keys.take(pa.array(new - begin)).cast(pa.large_string()) for keys, new, begin in batches]
+        every = pa.concat_arrays(texts)
+        del texts
+        for keys, part in zip(columns("from", "to"), np.split(codes, bounds[1:-1]), strict=True):
+            if not every.take(pa.array(part)).equals(keys.cast(pa.large_string())):
+                raise Refused("Two keys of edges have the same fingerprint, which is extremely rare. Scan again.")
+        begins, ends = np.split(codes, 2)
+        realms = pa.chunked_array([realms.dictionary_encode() for realms in columns("realm")])
+        names, realm = words_of(join_chunks(realms.unify_dictionaries()))
+        return cls(begins, ends, np.where(realm == len(names), -1, realm), every, tuple(names))
 
     def states(self, scopes: Ints | int, nodes: Ints) -> Ints:
-        """A scope and a node in one number."""
         return scopes * len(self.keys) + nodes
 
     def split(self, states: Ints) -> tuple[Ints, Ints]:
-        """Scopes and nodes of states."""
         return np.divmod(states, len(self.keys))
 
     def reached(self, front: Ints, *, back: bool = False) -> tuple[Ints, Ints]:

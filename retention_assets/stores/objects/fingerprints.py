@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pandas.util import hash_array  # type: ignore[import-untyped]  # it has no types
 
-from retention_assets.frames.arrays import Bools, Ints, flags, integers
+from retention_assets.frames.arrays import Bools, Ints, changes, flags, integers, join_chunks
 
 Hashes = npt.NDArray[np.uint64]
 
@@ -25,10 +25,18 @@ _FOLDER = 1 << 63
 _NOTHING = pa.scalar(b"", pa.large_binary())
 
 
+def words_of(column: pa.Array | pa.ChunkedArray) -> tuple[list[str], Ints]:
+    """Distinct texts of a column, and the index of each row's text; null is the index after the last."""
+    array = join_chunks(column)
+    if array.null_count == len(array):
+        return [], np.zeros(len(array), dtype=np.int64)
+    coded = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
+    names = coded.dictionary.to_pylist()
+    return names, integers(coded.indices, len(names)).astype(np.int64)
+
+
 class Fingerprints:
     def __init__(self, salt: bytes) -> None:
-        if len(salt) != SALT_BYTES:
-            raise ValueError(f"a salt has {SALT_BYTES} bytes, not {len(salt)}")
         self._salt = salt.decode("latin-1")
 
     def of(self, keys: pa.Array, realms: pa.Array | None = None, folders: Bools | None = None) -> Hashes:
@@ -36,12 +44,8 @@ class Fingerprints:
         keys."""
         if keys.null_count:
             raise ValueError("a key is missing")
-        names: list[str | None] = [None]
-        codes = np.zeros(len(keys), dtype=np.int64)
-        if realms is not None and realms.null_count < len(realms):
-            coded = realms if pa.types.is_dictionary(realms.type) else realms.dictionary_encode()
-            names = [*coded.dictionary.to_pylist(), None]
-            codes = integers(coded.indices, len(names) - 1).astype(np.int64)
+        words, codes = words_of(pa.nulls(len(keys), pa.string()) if realms is None else realms)
+        names = [*words, None]
         prefixes = [_prefix(name, 0) for name in names]
         if folders is not None:
             prefixes += [_prefix(name, _FOLDER) for name in names]
@@ -83,11 +87,8 @@ class ReferredNames:
 
     def note(self, references: pa.RecordBatch, names_folders: bool) -> Bools | None:
         """Add realms and depths of references; return a mask of those that name folders, None if there are none."""
-        keys, realms = references["object"], references["realm"]
-        if realms.null_count < len(realms):
-            self.realms.update(pc.unique(realms).to_pylist())
-        elif len(realms):
-            self.realms.add(None)
+        keys = references["object"]
+        self.realms.update(pc.unique(references["realm"]).to_pylist())
         folders = flags(pc.ends_with(keys, "/")) if names_folders else np.zeros(0, dtype=bool)
         if not folders.any():
             return None
@@ -116,9 +117,8 @@ def lookups(
     spaces = [realms] if by.realms - {None} or without_realms else []
     if None in by.realms and not without_realms:
         spaces.append(None)
-    for number, space in enumerate(spaces):
-        hashes = own if number == 0 and (space is not None or without_realms) else None
-        yield Lookup(fingerprints.of(keys, space) if hashes is None else hashes, None, keys)
+    for space in spaces:
+        yield Lookup(own if own is not None and space is realms else fingerprints.of(keys, space), None, keys)
     for depth in sorted(by.depths):
         # beginning of each key up to and including its `depth`-th slash; null if it has fewer
         pattern = f"^(?P<folder>(?:[^/]*/){{{depth}}})"
@@ -138,8 +138,7 @@ Number = TypeVar("Number", np.int64, np.uint64)
 def distinct(values: npt.NDArray[Number]) -> npt.NDArray[Number]:
     """Sort in place and return the distinct values. np.unique() hashes them first, which takes several times as long."""
     values.sort()
-    first = np.ones(len(values), dtype=bool)
-    np.not_equal(values[1:], values[:-1], out=first[1:])
+    first = changes(values.view(np.int64))
     return values if first.all() else values[first]
 
 

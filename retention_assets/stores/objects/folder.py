@@ -4,7 +4,7 @@
 `asked/`, `retained/`, `edges/` and `matched/` hold intermediate fingerprints. The listing is read once, before every reference.
 """
 
-from collections.abc import Generator, Iterable, Iterator, Sequence, Sized
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -13,11 +13,11 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
-from retention_assets.frames.arrays import Ints, integers, join_chunks
+from retention_assets.frames.arrays import Bools, Ints, join_chunks
 from retention_assets.frames.log import INSTANT, NAME
 from retention_assets.policy.realms import is_reserved
 from retention_assets.stores.concurrency import OpenPlace, open_local
-from retention_assets.stores.objects.fingerprints import Fingerprints, Hashes, ReferredNames, distinct
+from retention_assets.stores.objects.fingerprints import Fingerprints, Hashes, ReferredNames, distinct, words_of
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.objects.sources import ObjectListing, ShareEnd, ShareRead, ShareRows
 from retention_assets.stores.objects.tables import EDGES, constant_dataset, with_names
@@ -113,10 +113,11 @@ class ScanFolder:
         words = list(_WORDS) if name.startswith(f"{OBJECTS}/") else None
         return pq.ParquetFile(path, filesystem=files, read_dictionary=words, pre_buffer=False)
 
-    def parts(self, name: str) -> list[str]:
-        files, path = self.place(name)
-        names = [info.base_name for info in files.get_file_info(pafs.FileSelector(path, allow_not_found=True))]
-        return sorted(name for name in names if name.endswith(".parquet"))
+    def groups(self, name: str, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+        """Yield a Parquet file by its row groups."""
+        with self.reader(name) as source:
+            for group in range(source.num_row_groups):
+                yield source.read_row_group(group, columns=columns and list(columns), use_threads=False)
 
     def write_bytes(self, name: str, *parts: Any) -> None:
         files, path = self.place(name)
@@ -169,21 +170,19 @@ class RangedValues:
 
 def read_classes(folder: ScanFolder, columns: Sequence[str] = KEPT) -> Iterator[pa.Table]:
     """Yield listed objects in batches: some columns of `KEPT`, and `class`."""
-    for part in folder.parts(CLASSES):
-        with folder.reader(f"{OBJECTS}/{part}") as objects, folder.reader(f"{CLASSES}/{part}") as classes:
-            for group in range(objects.num_row_groups):
-                rows = objects.read_row_group(group, columns=list(columns), use_threads=False)
-                yield rows.append_column("class", classes.read_row_group(group, use_threads=False)["class"])
+    files, path = folder.place(CLASSES)
+    names = [info.base_name for info in files.get_file_info(pafs.FileSelector(path, allow_not_found=True))]
+    for part in sorted(name for name in names if name.endswith(".parquet")):
+        groups = zip(folder.groups(f"{OBJECTS}/{part}", columns), folder.groups(f"{CLASSES}/{part}"), strict=True)
+        for objects, classes in groups:
+            yield objects.append_column("class", classes["class"])
 
 
-def words_of(column: pa.Array | pa.ChunkedArray) -> tuple[list[str], Ints]:
-    """Distinct texts of a column, and the index of each row's text; null is the index after the last."""
-    array = join_chunks(column)
-    if array.null_count == len(array):
-        return [], np.zeros(len(array), dtype=np.int64)
-    coded = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
-    names = coded.dictionary.to_pylist()
-    return names, integers(coded.indices, len(names)).astype(np.int64)
+def mask_of(column: pa.Array | pa.ChunkedArray, test: Callable[[str], bool], missing: bool = False) -> Bools:
+    """Mask of the texts that pass a test, which is asked once for each distinct text; null is `missing`."""
+    names, codes = words_of(column)
+    mask: Bools = np.array([*map(test, names), missing])[codes]
+    return mask
 
 
 @dataclass(frozen=True)
@@ -213,14 +212,11 @@ def write_listing(settings: ObjectsSettings, folder: ScanFolder, rows: ShareRows
     only_dataset, part, counted = constant_dataset(settings), f"{rows.name}.parquet", 0
     with folder.writer(f"{OBJECTS}/{part}", LISTED) as writer:
         for batches in gathered((with_names(batch, settings) for batch in rows), ROWS):
-            table = pa.Table.from_batches(batches)
-            table = table if len(batches) == 1 else table.unify_dictionaries().combine_chunks()
+            table = pa.Table.from_batches(batches).combine_chunks()
             hashes = folder.fingerprints.of(join_chunks(table["key"]), join_chunks(table["realm"]))
             columns = [_column(table, column, only_dataset) for column in LISTED if column.name != "fingerprint"]
             writer.write_table(pa.table([*columns, pa.array(hashes)], schema=LISTED))
-            names, codes = words_of(table["realm"])
-            reserved = np.array([is_reserved(name) for name in names] + [False])
-            counted += len(table) - int(np.count_nonzero(reserved[codes]))
+            counted += int(np.count_nonzero(~mask_of(table["realm"], is_reserved)))
     return part, counted
 
 
@@ -229,11 +225,7 @@ def _column(table: pa.Table, field: pa.Field, only_dataset: str | None) -> pa.Ar
         places = pa.array(np.zeros(len(table), dtype=np.int32))
         return pa.DictionaryArray.from_arrays(places, pa.array([only_dataset]))
     column = join_chunks(table[field.name])
-    if not pa.types.is_dictionary(field.type):
-        return column.cast(field.type)
-    if column.null_count == len(column):
-        return pa.nulls(len(column), field.type)
-    return (column if pa.types.is_dictionary(column.type) else column.dictionary_encode()).cast(field.type)
+    return pa.nulls(len(column), field.type) if column.null_count == len(column) else column.cast(field.type)
 
 
 @dataclass(frozen=True)
@@ -244,10 +236,8 @@ class ListedObjects:
     parts: Sequence[str]
 
     def read(self, number: int, columns: Sequence[str]) -> Iterator[pa.Table]:
-        """Yield some columns of `LISTED` of a part, each time in the same batches of less than twice `ROWS` rows."""
-        with self.folder.reader(f"{OBJECTS}/{self.parts[number]}") as source:
-            for group in range(source.num_row_groups):
-                yield source.read_row_group(group, columns=list(columns), use_threads=False)
+        """Some columns of a part, each time in the same batches of less than twice `ROWS` rows."""
+        return self.folder.groups(f"{OBJECTS}/{self.parts[number]}", columns)
 
 
 @dataclass(frozen=True)

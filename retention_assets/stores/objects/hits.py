@@ -22,7 +22,7 @@ from retention_assets.stores.objects.fingerprints import (
     distinct,
     lookups,
 )
-from retention_assets.stores.objects.folder import ReferenceRuns, Run, ScanFolder, gathered
+from retention_assets.stores.objects.folder import ReferenceRuns, Run, ScanFolder, gathered, mask_of
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.objects.sources import LookStopped, ShareRows
 from retention_assets.stores.objects.tables import realms_of_keys
@@ -46,7 +46,7 @@ class GivenKeys:
 def write_due(
     folder: ScanFolder,
     due: DueTransactions,
-    settings: ObjectsSettings | None,
+    settings: ObjectsSettings,
     purging: Collection[str],
     folders: bool,
     is_stopped: Callable[[], bool],
@@ -59,7 +59,7 @@ def write_due(
             if is_stopped():
                 raise LookStopped
             keys = batch["transaction"].cast(pa.string())
-            if settings is not None and purging:
+            if purging:
                 keys = keys.filter(pa.array(~in_purging_realms(keys, settings, purging)))
             yield from hashes_of(folder.fingerprints, keys, folders=folders)
 
@@ -84,9 +84,7 @@ def in_purging_realms(keys: pa.Array, settings: ObjectsSettings, purging: Collec
 
 def within_realms(realms: pa.Array | pa.ChunkedArray, purging: Collection[str]) -> Bools:
     """Mask of the realms that are, or lie below, a purged one. A null realm never is."""
-    coded = join_chunks(realms).dictionary_encode()
-    within = pa.array([is_within_any(name, purging) for name in coded.dictionary.to_pylist()], pa.bool_())
-    return flags(within.take(coded.indices))
+    return mask_of(realms, lambda name: is_within_any(name, purging))
 
 
 @dataclass(frozen=True)
@@ -177,13 +175,12 @@ class FindReferences:
 
     def __call__(self, rows: ShareRows) -> ReferenceRuns:
         runs, names = list[Run](), ReferredNames()
-        first, others = pc.ScalarAggregateOptions(skip_nulls=False), [name for name in HITS.names if name not in _SAME]
         for tables in gathered(self._hits(rows, names), _HELD):
+            hits = pa.concat_tables(tables)
+            numbered = hits.append_column("row", pa.array(np.arange(len(hits))))
             # the first of references that name the same is enough
-            groups = pa.concat_tables(tables).group_by(_SAME, use_threads=False)
-            hits = groups.aggregate([(name, "first", first) for name in others])
-            hits = hits.rename_columns([name.removesuffix("_first") for name in hits.column_names]).select(HITS.names)
-            runs.append(write_hits(self.folder, f"hits/{rows.name}-{self.bucket:03d}-{len(runs):04d}", hits))
+            first = numbered.group_by(_SAME, use_threads=False).aggregate([("row", "min")])["row_min"]
+            runs.append(write_hits(self.folder, f"hits/{rows.name}-{self.bucket:03d}-{len(runs):04d}", hits.take(first)))
         return ReferenceRuns(runs, names)
 
     def _hits(self, rows: ShareRows, names: ReferredNames) -> Iterator[pa.Table]:
@@ -245,11 +242,10 @@ class Hits:
         for way in lookups(self.folder.fingerprints, keys, None, ReferredNames({None}, set(self.depths))):
             begins = np.searchsorted(values, way.hashes, "left")
             counts = np.searchsorted(values, way.hashes, "right") - begins
-            named = np.flatnonzero(counts)
-            if not len(named):
+            asked = np.repeat(np.arange(len(counts)), counts)
+            if not len(asked):
                 continue
-            asked = np.repeat(named, counts[named])
-            within = np.arange(len(asked)) - np.repeat(np.cumsum(counts[named]) - counts[named], counts[named])
+            within = np.arange(len(asked)) - np.repeat(np.cumsum(counts) - counts, counts)
             rows, at = self._rows(order[begins[asked] + within])
             rows = rows.take(pa.array(at))
             same = flags(pc.equal(rows["key"], way.names.take(pa.array(asked)).cast(pa.string())))

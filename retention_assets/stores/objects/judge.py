@@ -8,13 +8,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from retention_assets.frames.arrays import Bools, Ints, Small, integers, join_chunks
 from retention_assets.stores.objects.classes import CLASS_NAMES, ClassRules, classes_of
 from retention_assets.stores.objects.classes import CLASSES as NAMES
-from retention_assets.stores.objects.fingerprints import Hashes, ReferredNames, SortedFingerprints, lookups
+from retention_assets.stores.objects.fingerprints import Hashes, ReferredNames, SortedFingerprints, lookups, words_of
 from retention_assets.stores.objects.folder import (
     CLASS,
     CLASSES,
@@ -24,7 +23,6 @@ from retention_assets.stores.objects.folder import (
     Run,
     ScanFolder,
     in_order,
-    words_of,
 )
 from retention_assets.stores.objects.scan_result import ObjectClass
 
@@ -94,7 +92,6 @@ class Bloom:
 
 
 def fill_bloom(folder: ScanFolder, size: BloomSize, names: Sequence[str], _: int) -> None:
-    """Write a filter of all fingerprints in some files."""
     bloom = Bloom(size)
     for name in names:
         bloom.add(folder.read_values(name).values)
@@ -124,27 +121,25 @@ def ask_objects(listed: ListedObjects, by: ReferredNames, has_realms: bool, numb
     folder, runs, rows = listed.folder, list[AskedRun](), 0
     # If objects are named in one way and not by folders, their own fingerprints suffice.
     bare = not (by.depths or (None in by.realms and has_realms))
-    pieces: list[tuple[Hashes, npt.NDArray[np.uint32] | None]] = []
+    # fingerprints, and the row of each
+    nothing = np.zeros(0, dtype=np.uint64), np.zeros(0, dtype=np.uint32)
+    pieces = [nothing]
 
     def close() -> None:
         nonlocal rows
         if not rows:
             return
         name = f"asked/{number:05d}-{len(runs):04d}"
-        values = np.concatenate([hashes for hashes, _ in pieces]) if pieces else np.zeros(0, dtype=np.uint64)
-        order = folder.write_ranges(name, values)
-        places = [at for _, at in pieces if at is not None]
-        folder.write_bytes(f"{name}.rows", np.concatenate(places)[order] if places else order.astype(np.uint32))
+        values, places = (np.concatenate(column) for column in zip(*pieces, strict=True))
+        folder.write_bytes(f"{name}.rows", places[folder.write_ranges(name, values)])
         runs.append(AskedRun(name, rows, len(values)))
-        pieces.clear()
-        rows = 0
+        pieces[:], rows = [nothing], 0
 
     for table in listed.read(number, ["fingerprint"] if bare else ["key", "realm", "fingerprint"]):
-        own = join_chunks(table["fingerprint"]).to_numpy()
+        own, every = join_chunks(table["fingerprint"]).to_numpy(), np.arange(rows, rows + len(table), dtype=np.uint32)
         if bare:
-            pieces.append((own, None))
+            pieces.append((own, every))
         else:
-            every = np.arange(rows, rows + len(table), dtype=np.uint32)
             ways = lookups(folder.fingerprints, join_chunks(table["key"]), join_chunks(table["realm"]), by, own)
             pieces += [(way.hashes, every if way.rows is None else every[way.rows]) for way in ways]
         rows += len(table)

@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from retention_assets.errors import Refused, quote
 from retention_assets.frames.log import INSTANT
 from retention_assets.settings.places import mask_secrets
-from retention_assets.stores.objects.notes import ObjectCondition, stat_conditions, tagged_conditions
+from retention_assets.stores.objects.notes import fact_conditions, stat_conditions, tagged_conditions
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.objects.source_settings import InventoryListing, PathListing, SqlListing, TableListing
 from retention_assets.stores.objects.sources import ObjectListing
@@ -61,14 +62,9 @@ class PathObjects:
             condition = stat_conditions(
                 pa.array(times, pa.int64()), size, pa.array(inodes, pa.uint64()), pa.array(links, pa.int64())
             )
-        elif is_on_s3(self.location):
-            condition = tagged_conditions(pa.array(versions, pa.string()), pa.array(etags, pa.string()))
         else:
-            tags = zip(generations, etags, strict=True)
-            conditions = (
-                ObjectCondition(generation=generation, etag=None if generation else etag) for generation, etag in tags
-            )
-            condition = pa.array([None if tag == ObjectCondition() else tag.text for tag in conditions], pa.string())
+            generation, version, etag = (pa.array(tags, pa.string()) for tags in (generations, versions, etags))
+            condition = pc.coalesce(fact_conditions("generation", generation), tagged_conditions(version, etag))
         try:
             names = pa.array(keys, pa.string())
         except UnicodeEncodeError:

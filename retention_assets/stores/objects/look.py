@@ -39,7 +39,6 @@ from retention_assets.stores.objects.edges import ACROSS, EVERYWHERE, REALMS, Co
 from retention_assets.stores.objects.fingerprints import SALT_BYTES, ReferredNames, distinct
 from retention_assets.stores.objects.folder import ROWS, ReferenceRuns, Run, ScanFolder, names_of_sources, write_edges
 from retention_assets.stores.objects.hits import (
-    WITNESSES,
     DueFingerprints,
     FindReferences,
     GivenKeys,
@@ -57,7 +56,6 @@ from retention_assets.stores.objects.listings import open_listing
 from retention_assets.stores.objects.scan_result import ObjectClass, ScanResult, find_losses
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.objects.sources import (
-    LookStopped,
     ReadRows,
     RowSource,
     ShareRead,
@@ -97,7 +95,6 @@ class ObjectsLook:
         return self.due.has(self.folder.fingerprints.of(keys))
 
     def check(self) -> None:
-        """Raise SourceNotWhole if the look failed or is too old."""
         if self.fault is not None:
             raise SourceNotWhole(self.fault)
         if now() - self.began > OLDEST:
@@ -142,13 +139,13 @@ class ObjectsLook:
 
 @dataclass(frozen=True)
 class LookOrder:
-    """Input of a look. `settings` provides the realms of keys, if anything does."""
+    """Input of a look."""
 
     references: Sequence[RowSource]
     edges: Sequence[RowSource]
     due: DueTransactions
-    begin: Callable[[], datetime] = now
-    settings: ObjectsSettings | None = None
+    begin: Callable[[], datetime]
+    settings: ObjectsSettings
     purging: Collection[str] = ()
     # holds and retain rules: what they keep, or may keep, keeps what its edges lead to
     holds: Sequence[Keeper] = ()
@@ -161,8 +158,6 @@ def look_in(tasks: Tasks, order: LookOrder, folder: ScanFolder) -> ObjectsLook:
     work = _LookRun(tasks, order, folder)
     try:
         work.run()
-    except LookStopped as stop:
-        return replace(work.look, fault=str(stop))
     except Exception as fault:  # noqa: BLE001 - a source may be anybody's, and so may what it raises
         return replace(work.look, fault=error_text(fault))
     return work.look
@@ -206,23 +201,18 @@ class _LookRun:
 
     def _kept(self) -> list[Run]:
         order, tasks = self._order, self._tasks.slots
-        if order.settings is None:
-            return []
         rules, label = self.look.rules(order.settings, order.purging), len(order.references)
         step = partial(_find_kept, self._folder, order.settings, rules, order.holds, label, tasks)
         return [run for run in self._tasks.run(step, tasks) if run]
 
     def _read(self, sources: Sequence[RowSource], read: ReadRows[Result], *, edges: bool = False) -> list[ShareRead[Result]]:
         order, settings = self._order, self._order.settings
-        rate = 0 if edges or settings is None else settings.rates.references
-        has_realms = settings is None or settings.has_realms
+        rate, has_realms = 0 if edges else settings.rates.references, settings.has_realms
         done = read_whole(self._tasks, sources, read, rate=rate, has_realms=has_realms, is_stopped=order.is_stopped)
-        if settings is not None:
-            about, kind = (settings.edges, "edges by ") if edges else (settings.references, "")
-            counts = count_sources(sources, about, done, kind)
-            # one has probably lost some since its scan
-            if losses := find_losses(settings.brakes, counts, order.last, now()):
-                raise SourceNotWhole(f"{'; '.join(losses)}; or scan again (`retention run --mark-only`).")
+        about, kind = (settings.edges, "edges by ") if edges else (settings.references, "")
+        # one has probably lost some since its scan
+        if losses := find_losses(settings.brakes, count_sources(sources, about, done, kind), order.last, now()):
+            raise SourceNotWhole(f"{'; '.join(losses)}; or scan again (`retention run --mark-only`).")
         return done
 
 
@@ -311,14 +301,12 @@ def look_here(order: LookOrder) -> Iterator[ObjectsLook]:
 def find_witnesses(
     sources: Sequence[RowSource],
     realm_keys: pa.Table,
-    edges: Sequence[RowSource] = (),
-    settings: ObjectsSettings | None = None,
-    holds: Sequence[Keeper] = (),
+    edges: Sequence[RowSource],
+    settings: ObjectsSettings,
+    holds: Sequence[Keeper],
 ) -> pa.Table:
     """Keys (realm, key) that something refers to, each once: rows of WITNESSES. Raises SourceNotWhole."""
-    asked = realm_keys.select(["realm", "key"]).group_by(["realm", "key"]).aggregate([]).select(["realm", "key"])
-    if not len(asked):
-        return WITNESSES.empty_table()
-    with look_here(LookOrder(sources, edges, GivenKeys(asked["key"]), settings=settings, holds=holds)) as look:
+    asked = realm_keys.group_by(["realm", "key"]).aggregate([])
+    with look_here(LookOrder(sources, edges, GivenKeys(asked["key"]), now, settings, holds=holds)) as look:
         look.check()
         return witnesses_among(look.hits, look.labels, asked)[1]

@@ -44,14 +44,6 @@ class ObjectCondition:
     links: int | None = None
 
     @classmethod
-    def parse(cls, text: str) -> Self:
-        """Parse a condition. Raises Refused if the text is not one."""
-        try:
-            return cls.of(json.loads(text))
-        except ValueError:
-            raise Refused(f"{quote(text)} is not a condition of an object. Plan the deletion again.") from None
-
-    @classmethod
     def of(cls, facts: Any) -> Self:
         """Build a condition from its JSON object. Raises Refused for anything else."""
         numbers = (*_NUMBERS, _LINKS)
@@ -61,21 +53,6 @@ class ObjectCondition:
         ):
             raise Refused(f"{quote(json.dumps(facts))} is not a condition of an object. Plan the deletion again.")
         return cls(**facts)
-
-    @property
-    def text(self) -> str:
-        facts = {name: value for name in (*_TEXTS, *_NUMBERS, _LINKS) if (value := getattr(self, name)) is not None}
-        return json.dumps(facts, separators=(",", ":"), ensure_ascii=False)
-
-
-def changed(noted: ObjectCondition, present: ObjectCondition) -> str | None:
-    """Reason why an object is not certainly the recorded one. None if all common facts agree, and size is not the only one."""
-    facts = {name: (getattr(noted, name), getattr(present, name)) for name in (*_TEXTS, *_NUMBERS)}
-    common = {name: pair for name, pair in facts.items() if None not in pair}
-    if any(was != now for was, now in common.values()):
-        return ANOTHER
-    # Neither size nor inode alone identifies an object.
-    return None if common.keys() - {"size", "inode"} else _UNTOLD
 
 
 def stat_conditions(mtimes: pa.Array, sizes: pa.Array, inodes: pa.Array, links: pa.Array) -> pa.Array:
@@ -87,24 +64,18 @@ def stat_conditions(mtimes: pa.Array, sizes: pa.Array, inodes: pa.Array, links: 
     return pc.binary_join_element_wise('{"mtime_ns":', mtime, ',"size":', size, ',"inode":', inode, end, "")
 
 
-def tagged_conditions(versions: pa.Array | None, etags: pa.Array | None) -> pa.Array:
+def tagged_conditions(versions: pa.Array, etags: pa.Array) -> pa.Array:
     """Conditions by version, else by ETag (without the quotes that servers add); null where there is neither. The version
     `null` of a suspended bucket identifies nothing, so it is recorded together with the ETag."""
-    version = None if versions is None else _fact("version", versions)
-    etag = None if etags is None else _fact("etag", pc.utf8_trim(etags, '"'))
-    if version is None or versions is None:
-        return etag
-    if etag is None:
-        return pc.if_else(pc.equal(versions, NO_VERSION), pa.scalar(None, pa.string()), version)
+    version, etag = fact_conditions("version", versions), fact_conditions("etag", pc.utf8_trim(etags, '"'))
     both = pc.binary_join_element_wise(pc.utf8_slice_codeunits(version, 0, -1), pc.utf8_slice_codeunits(etag, 1), ",")
     return pc.if_else(pc.fill_null(pc.equal(versions, NO_VERSION), False), pc.coalesce(both, etag), pc.coalesce(version, etag))
 
 
-def _fact(name: str, values: pa.Array) -> pa.Array:
+def fact_conditions(name: str, values: pa.Array) -> pa.Array:
     values = pc.if_else(pc.equal(values, ""), pa.scalar(None, pa.string()), values)
     if pc.any(pc.match_substring_regex(values, _ESCAPED)).as_py():
-        texts = [None if value is None else ObjectCondition(**{name: value}).text for value in values.to_pylist()]
-        return pa.array(texts, pa.string())
+        values = pa.array([text and json.dumps(text, ensure_ascii=False)[1:-1] for text in values.to_pylist()], pa.string())
     return pc.binary_join_element_wise(f'{{"{name}":"', values, '"}', "")
 
 
@@ -125,8 +96,15 @@ class PlannedObject:
     freed_before: int = 0
 
     def change(self, present: ObjectCondition) -> str | None:
-        """Reason why the present object is not certainly the planned one; None if it is."""
-        return None if self.condition is None else changed(self.condition, present)
+        """Reason why the present object is not certainly the planned one. None if all common facts agree."""
+        if self.condition is None:
+            return None
+        facts = {name: (getattr(self.condition, name), getattr(present, name)) for name in (*_TEXTS, *_NUMBERS)}
+        common = {name: pair for name, pair in facts.items() if None not in pair}
+        if any(was != now for was, now in common.values()):
+            return ANOTHER
+        # Neither size nor inode alone identifies an object.
+        return None if common.keys() - {"size", "inode"} else _UNTOLD
 
 
 def notes_of(objects: pa.Table) -> pa.Array:
@@ -175,10 +153,9 @@ def says_of_file(note: str | None, file: Entry) -> bool:
 
 
 def present_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, ObjectCondition]:
-    """Facts of present objects (rows of `tables.OBJECTS`), by key."""
     return {row["key"]: present_facts(row["condition"], row["created_at"], row["size"]) for row in rows}
 
 
 def present_facts(text: str | None, created_at: datetime | None, size: int | None) -> ObjectCondition:
-    known = ObjectCondition() if text is None else ObjectCondition.parse(text)
+    known = ObjectCondition() if text is None else ObjectCondition.of(json.loads(text))
     return replace(known, created_at=None if created_at is None else micros(created_at), size=size)

@@ -1,6 +1,8 @@
 """Sources of references: opens those of a store. Packages may add sources through the entry point group
 `retention_assets.references`, or settings name one as `use: module:name`; see `RowSource`."""
 
+from collections.abc import Mapping
+
 import pyarrow as pa
 
 from retention_assets.errors import Refused
@@ -9,7 +11,6 @@ from retention_assets.stores.files.settings import FilesSettings
 from retention_assets.stores.iceberg.settings import IcebergSettings
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.objects.source_settings import (
-    IcebergCatalog,
     IcebergReferences,
     LineFiles,
     ParquetEdges,
@@ -29,8 +30,6 @@ from retention_assets.stores.objects.tables import EDGES, REFERENCES
 
 __all__ = ["RowSource", "ShareEnd", "SourceNotWhole", "open_edges", "open_references"]
 
-_EQUAL_SCHEMES: dict[str, str] = dict(IcebergCatalog.model_fields["equal_schemes"].get_default(call_default_factory=True))
-
 
 def open_references(settings: ObjectsSettings) -> list[RowSource]:
     """Open a store's sources of references in the order of its settings. Reads nothing yet, but loads plugins."""
@@ -48,7 +47,7 @@ def _open(settings: ObjectsSettings, source: ReferenceSettings) -> RowSource:
             # SQL catalogs need a name; the default is the store's.
             catalog = IcebergSettings(name=settings.name, catalog=given.catalog, namespaces=given.namespaces)
             shown = next((given.catalog[key] for key in ("uri", "warehouse", "name") if key in given.catalog), settings.name)
-            root = ListingRoot(_root_of(settings, "iceberg"), given.equal_schemes, given.equal_authorities)
+            root = _root_of(settings, "iceberg", given.equal_schemes, given.equal_authorities)
             return TableFileSource(f"iceberg {mask_secrets(shown)}", catalog, root)
         case StoreReferences():
             return _open_store(settings, source)
@@ -70,15 +69,12 @@ def _open_rows(
 
 def _open_store(settings: ObjectsSettings, source: StoreReferences) -> RowSource:
     label, other = f"store {source.store}", source.settings
-    match other:
-        case IcebergSettings():
-            # Other namespaces may have files in the same folders.
-            whole = other.model_copy(update={"namespaces": ("*",)})
-            return TableFileSource(label, whole, ListingRoot(_root_of(settings, label), _EQUAL_SCHEMES))
-        case FilesSettings():
-            return TransactionFolderSource(label, other, ListingRoot(_root_of(settings, label), _EQUAL_SCHEMES))
-        case None:
-            raise Refused(f"The store {source.store} in `references` of {settings.name} is unknown. Name a store of this file.")
+    if isinstance(other, FilesSettings):
+        return TransactionFolderSource(label, other, _root_of(settings, label))
+    if isinstance(other, IcebergSettings):
+        # Other namespaces may have files in the same folders.
+        return TableFileSource(label, other.model_copy(update={"namespaces": ("*",)}), _root_of(settings, label))
+    assert other is not None, "with_others() fills it in"
     raise Refused(
         f"The store {source.store} is of kind {other.kind}, which names no files. `store` in `references` needs a store of "
         f"kind iceberg or files. For other kinds, name the data that refers to the objects of {settings.name}, such as a "
@@ -86,10 +82,10 @@ def _open_store(settings: ObjectsSettings, source: StoreReferences) -> RowSource
     )
 
 
-def _root_of(settings: ObjectsSettings, what: str) -> str:
+def _root_of(settings: ObjectsSettings, what: str, *equal: Mapping[str, str]) -> ListingRoot:
     if settings.data_root is None:
         raise Refused(
             f"References by `{what}` are files, but the listing of {settings.name} does not name the place of its keys. Add "
             "`path` to `listing`."
         )
-    return settings.data_root
+    return ListingRoot(settings.data_root, *equal)

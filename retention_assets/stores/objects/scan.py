@@ -221,8 +221,6 @@ class _ScanRun:
 def _failing(scan: Scan, step: str) -> Iterator[None]:
     try:
         yield
-    except ScanFailed:
-        raise
     except Refused as fault:
         raise ScanFailed(scan.settings.name, str(fault)) from fault
     except Exception as fault:

@@ -23,6 +23,7 @@ from retention_assets.stores.objects.source_settings import (
     TableListing,
     one_of,
 )
+from retention_assets.stores.places import undo_fault_of
 from retention_assets.stores.records.settings import ColumnName
 from retention_assets.stores.settings import RealmColumn, SettingsPart, StoreSettings, one_group, tuple_of
 
@@ -30,13 +31,18 @@ from retention_assets.stores.settings import RealmColumn, SettingsPart, StoreSet
 FLOOR = Duration(seconds=300)
 # keys that affect neither classes nor datasets
 _JUDGING_NOTHING = {"name", "kind", "filter", "brakes", "rates", "delete", "rewrites", "rows_up_to", "scans_kept"}
-_PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
+PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
+
+
+def placeholders(template: str | None) -> set[str]:
+    """Part numbers, `realm` and `kind` that a template uses."""
+    return set(PLACEHOLDER.findall(template or ""))
 
 
 def _template(text: str) -> str:
-    rest = _PLACEHOLDER.sub("", text)
-    names = _PLACEHOLDER.findall(text)
-    if not text or "{" in rest or "}" in rest or not all(name.isdecimal() or name in ("realm", "kind") for name in names):
+    rest = PLACEHOLDER.sub("", text)
+    are_known = all(name.isdecimal() or name in ("realm", "kind") for name in placeholders(text))
+    if not text or "{" in rest or "}" in rest or not are_known:
         raise InvalidValue("is not a template", "text with {0}, {1} … (parts of the key), {realm} or {kind}, such as '{realm}'")
     return text
 
@@ -127,12 +133,12 @@ def _filter(value: object) -> object:
     return value
 
 
-Derived = Annotated[FromColumn | FromPattern, BeforeValidator(one_of({"column": FromColumn, "pattern": FromPattern}))]
+Derived = Annotated[FromColumn | FromPattern, BeforeValidator(one_of(column=FromColumn, pattern=FromPattern))]
 
 
 def _realm(value: object, info: ValidationInfo) -> object:
     if value is None or not isinstance(value, str):
-        return value and one_of({"column": FromColumn})(value, info)
+        return value and one_of(column=FromColumn)(value, info)
     if "{realm}" in value or "{kind}" in value:
         raise InvalidValue("names a realm by itself", "text with {0}, {1} … (parts of the key)")
     return _template(value)
@@ -206,8 +212,8 @@ class ObjectsSettings(StoreSettings):
 
     @model_validator(mode="after")
     def _a_dataset_has_one_realm(self) -> Self:
-        parts = set(_PLACEHOLDER.findall(self.dataset or ""))
-        of_realm = set(_PLACEHOLDER.findall(self.realm)) if isinstance(self.realm, str) else set[str]()
+        parts = placeholders(self.dataset)
+        of_realm = placeholders(self.realm) if isinstance(self.realm, str) else set[str]()
         if self.has_realms and self.dataset is not None and "realm" not in parts and not (of_realm and of_realm <= parts):
             raise InvalidValue(
                 "names no realm, so objects of several realms would be in one dataset", "a template with {realm}",
@@ -275,6 +281,10 @@ class ObjectsSettings(StoreSettings):
                     )  # fmt: skip
                 references[number] = source.model_copy(update={"settings": others[source.store]})
         return self.model_copy(update={"references": tuple(references)})
+
+    @property
+    def undo_fault(self) -> str | None:
+        return undo_fault_of(self.data_root)
 
     @property
     def addresses(self) -> tuple[str, ...] | None:

@@ -1,6 +1,6 @@
 """Settings of the sources of an `objects` store: its listing, references and edges."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field, ValidationInfo
@@ -16,7 +16,7 @@ _Glob = Annotated[Location, Field(description="A glob.")]
 _Place = Annotated[Location | None, Field(description="The place of the listed objects, needed to delete them.")]
 
 
-def one_of(kinds: Mapping[str, type[BaseModel]]) -> Callable[[Any, ValidationInfo], Any]:
+def one_of(**kinds: type[BaseModel]) -> Callable[[Any, ValidationInfo], Any]:
     expected = f"a mapping with one of {', '.join(kinds)}"
 
     def read(value: Any, info: ValidationInfo) -> Any:
@@ -118,15 +118,7 @@ class SqlListing(SettingsPart):
 Listing = Annotated[
     PathListing | InventoryListing | TableListing | ParquetListing | SqlListing,
     BeforeValidator(
-        one_of(
-            {
-                "inventory": InventoryListing,
-                "table": TableListing,
-                "parquet": ParquetListing,
-                "sql": SqlListing,
-                "path": PathListing,
-            }
-        )
+        one_of(inventory=InventoryListing, table=TableListing, parquet=ParquetListing, sql=SqlListing, path=PathListing)
     ),
 ]
 
@@ -234,18 +226,16 @@ ReferenceSettings = Annotated[
     LineFiles | ParquetReferences | SqlReferences | IcebergReferences | StoreReferences | PluginReferences,
     BeforeValidator(
         one_of(
-            {
-                "lines": LineFiles,
-                "parquet": ParquetReferences,
-                "sql": SqlReferences,
-                "iceberg": IcebergReferences,
-                "store": StoreReferences,
-                "use": PluginReferences,
-            }
+            lines=LineFiles,
+            parquet=ParquetReferences,
+            sql=SqlReferences,
+            iceberg=IcebergReferences,
+            store=StoreReferences,
+            use=PluginReferences,
         )
     ),
 ]
 EdgeSettings = Annotated[
     LineFiles | ParquetEdges | SqlEdges,
-    BeforeValidator(one_of({"lines": LineFiles, "parquet": ParquetEdges, "sql": SqlEdges})),
+    BeforeValidator(one_of(lines=LineFiles, parquet=ParquetEdges, sql=SqlEdges)),
 ]

@@ -15,6 +15,8 @@ from retention_assets.clock import now
 from retention_assets.errors import Refused, quote
 from retention_assets.frames.arrays import join_chunks
 from retention_assets.frames.log import LINES
+from retention_assets.outcomes import Order
+from retention_assets.policy.durations import Duration
 from retention_assets.policy.model import Keeper
 from retention_assets.sql.foreign import ForeignDatabase, location_of
 from retention_assets.sql.references import kind_of
@@ -56,14 +58,17 @@ from retention_assets.stores.settings import LazyStore
 class ObjectsStore(LazyStore[ObjectsSettings]):
     """A store of single objects. Pickled as its settings."""
 
-    capabilities = Capabilities(log_is_complete=True, guards=True, reads_some=True, parts_at="")
-
     def __init__(self, settings: ObjectsSettings, tasks: int = 1) -> None:
         super().__init__(settings)
         self._pace = pace_of(settings, tasks)
         # keys that were asked for, and the objects among them, by dataset
         self._read: dict[str, tuple[pa.Array, pa.Table]] = {}
         self._look: ObjectsLook | None = None
+
+    @property
+    def capabilities(self) -> Capabilities:
+        is_able = self.settings.undo_fault is None
+        return Capabilities(log_is_complete=True, undo=is_able, guards=True, reads_some=True, parts_at="")
 
     def among(self, tasks: int) -> "ObjectsStore":
         if tasks == 1:
@@ -248,7 +253,8 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
             with suppress(Refused):
                 planned = planned_of(target, conditional=True)
             if there is None:
-                is_freed = planned is not None and deletion.is_freed(planned)
+                # what is set aside has freed nothing
+                is_freed = planned is not None and not target.aside and deletion.is_freed(planned)
                 remains[target.transaction] = Remains.FREED if is_freed else Remains.NOTHING
             elif planned is None:
                 remains[target.transaction] = Remains.UNKNOWN
@@ -258,6 +264,17 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
 
     def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int, permit: Permit = always) -> list[SweptTarget]:
         return self._deletion(dataset).execute(targets, parallelism, permit)
+
+    def undo_fault(self) -> str | None:
+        return self.settings.undo_fault or self._deletion("").trash.undo_fault()
+
+    def undo_warnings(self, undo: Duration) -> list[str]:
+        return self._deletion("").trash.lifecycle_warnings(undo)
+
+    def carry_out(
+        self, order: Order, dataset: str, targets: Sequence[Target], parallelism: int, permit: Permit = always
+    ) -> list[SweptTarget]:
+        return self._deletion(dataset).execute(targets, parallelism, permit, order)
 
     def _deletion(self, dataset: str) -> ObjectDeletion:
         return ObjectDeletion(self.settings, partial(self._find_of, dataset), self._rows, self._pace)

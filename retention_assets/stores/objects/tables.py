@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from retention_assets.errors import Refused, quote
 from retention_assets.frames.log import INSTANT
-from retention_assets.stores.objects.settings import FromPattern, ObjectsSettings
+from retention_assets.stores.objects.settings import PLACEHOLDER, FromPattern, ObjectsSettings, placeholders
 
 # One row per stored object; for `condition` see notes.py.
 OBJECTS = pa.schema(
@@ -57,13 +57,11 @@ BATCH = 50_000
 
 
 def objects_batch(keys: pa.Array, columns: Mapping[str, pa.Array]) -> pa.RecordBatch:
-    """Build a batch of `OBJECTS`; missing columns are null."""
     arrays: dict[str, Any] = {"key": keys, **columns}
     return pa.record_batch([arrays.get(field.name, pa.nulls(len(keys), field.type)) for field in OBJECTS], schema=OBJECTS)
 
 
 SEPARATOR = "/"
-_PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 # Names starting with :: are the system's own.
 _REALM = r"^(::.*|[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)*)$"
 _SIGNS = "%*?["
@@ -101,11 +99,6 @@ def constant_dataset(settings: ObjectsSettings) -> str | None:
     if settings.template is None:
         return default_dataset(settings)
     return None if placeholders(settings.template) else f"{settings.name}{SEPARATOR}{_escaped(settings.template)}"
-
-
-def placeholders(template: str | None) -> set[str]:
-    """Part numbers, `realm` and `kind` that a template uses."""
-    return set(_PLACEHOLDER.findall(template or ""))
 
 
 def dataset_parts(settings: ObjectsSettings) -> set[str]:
@@ -156,7 +149,7 @@ def _dataset_names(template: str, values: Mapping[str, pa.Array], size: int, set
 
 
 def _filled(template: str, size: int, value: Callable[[str], pa.Array], literal: Callable[[str], str] = str) -> pa.Array:
-    texts = _PLACEHOLDER.split(template)
+    texts = PLACEHOLDER.split(template)
     pieces: list[Any] = [value(text) if number % 2 else literal(text) for number, text in enumerate(texts)]
     pieces = [piece for piece in pieces if not isinstance(piece, str) or piece]
     if len(pieces) == 1 and not isinstance(pieces[0], str):

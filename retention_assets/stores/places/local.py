@@ -6,6 +6,9 @@ removed through the descriptor of its folder, microseconds apart.
 
 A bind mount of the same disk has the same device, so the mount's number is compared too: from statx, or else from /proc. Where
 neither works, the device alone decides.
+
+Setting aside renames into a folder of its own in the trash, `<root>/.retention-trash/<plan>/<mark>`, and looks again there: a
+thing that was written to in between moves back.
 """
 
 import ctypes
@@ -19,7 +22,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import lru_cache
@@ -28,16 +31,18 @@ from typing import Any, NamedTuple
 
 from retention_assets.clock import now
 from retention_assets.errors import Refused, Withheld, quote
-from retention_assets.outcomes import Outcome
-from retention_assets.policy.durations import from_micros
+from retention_assets.outcomes import Order, Outcome
+from retention_assets.policy.durations import Duration, from_micros
 from retention_assets.settings.places import Identity, mount_lines
 from retention_assets.stores.concurrency import map_concurrently
 from retention_assets.stores.places.protocol import (
     SEPARATOR,
+    TRASH,
     DeletionPace,
     DueObject,
     Entry,
     Folder,
+    FolderChanged,
     FolderCheck,
     FolderNote,
     ObjectCheck,
@@ -52,7 +57,11 @@ _NOT_MOUNTED = "Check that the disk is mounted. The sweep records nothing as gon
 _PROBE = re.compile(r"\.retention-clock-[0-9a-f]{32}")
 _NOT_WRITABLE = {errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOSPC, errno.EDQUOT}
 # Creates a file without a name, which disappears with its descriptor even after a crash. Not available everywhere.
-_NAMELESS: int | None = getattr(os, "O_TMPFILE", None)
+_NAMELESS: int = getattr(os, "O_TMPFILE", 0)
+_ASIDE = re.compile(r"[0-9]+/[0-9]+")
+# Folders have no hard links, nor have all file systems, and some let nobody but the owner make one.
+_NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
+_NO_UNDO = "Leave `undo` out where a file system refuses that, as overlays do and mounts within the root."
 _NOT_NAMELESS = {errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT}
 # names on a level that is split into shares; each share reads all names above it
 _ENOUGH = 4_000
@@ -68,6 +77,8 @@ _AT_EMPTY_PATH = 0x1000
 _MOUNT_NUMBER = 0x1000
 _SIZE = 256
 _ANSWER = struct.Struct("=I132xIIQ")
+# bytes that are freed with what is at a path from the root, None if nothing is; raises OSError or Refused for what may not move
+Look = Callable[[Folder], int | None]
 
 
 @dataclass(frozen=True)
@@ -123,8 +134,7 @@ class LocalPlace:
         """Time of a file just written, as the disk may be another machine's; this machine's time if it is not writable."""
         with self._opened() as root:
             try:
-                written = _time_of_nameless(root)
-                return from_micros((_time_of_named(root) if written is None else written) // 1000)
+                return from_micros(_time_of_new_file(root) // 1000)
             except OSError as fault:
                 if fault.errno in _NOT_WRITABLE:
                     return now()
@@ -132,14 +142,14 @@ class LocalPlace:
 
     def shares(self, wanted: int) -> Sequence[TreeShare]:
         with self._opened() as root:
-            home, folders, level = mount_of(root), [""], 0
+            folders, level = [""], 0
             while folders:
                 names, below = 0, list[str]()
                 for prefix in folders:
-                    with suppress(FileNotFoundError, _NoFolder), self._below(root, _segments(prefix), home) as (opened, _):
+                    with suppress(FileNotFoundError, _NoFolder), self._below(root, _segments(prefix)) as (opened, _):
                         for entry in self._scan(opened[-1], prefix):
                             names += 1
-                            if entry.is_dir(follow_symlinks=False):
+                            if entry.is_dir(follow_symlinks=False) and not _is_ours(prefix + entry.name):
                                 below.append(f"{prefix}{entry.name}{SEPARATOR}")
                             if names > _ENOUGH:
                                 return [TreeShare(level, number, max(1, wanted)) for number in range(max(1, wanted))]
@@ -150,7 +160,8 @@ class LocalPlace:
         """Raises Refused for an unreadable folder and for a mount below the root. A file that disappears is left out."""
 
         def is_entered(above: _OpenFolder, name: str) -> bool:
-            return share.of == 1 or above.level != share.level or share.has(above.prefix + name)
+            is_ours = above.level == 0 and _is_ours(name)
+            return not is_ours and (share.of == 1 or above.level != share.level or share.has(above.prefix + name))
 
         with self._opened() as root, self._naming(""):
             for folder, entry in self._walk(root, mount_of(root), "", is_entered, strictly=False):
@@ -160,18 +171,15 @@ class LocalPlace:
                 is_elsewhere = share.of > 1 and folder.level <= share.level and not share.has(key)
                 if is_elsewhere or (folder.level == 0 and _is_ours(key)):
                     continue
-                try:
+                # it may be gone since its name was read
+                with suppress(FileNotFoundError):
                     yield _entry(key, entry.stat(follow_symlinks=False))
-                except FileNotFoundError:
-                    # deleted after its name was read
-                    continue
 
     def find(self, keys: Sequence[str]) -> Iterator[Entry]:
         plain = [key for key in set(keys) if is_plain_key(key) and not _is_ours(key)]
         with self._opened() as root:
-            home = mount_of(root)
             for folder, inside in _by_folder(plain).items():
-                with suppress(FileNotFoundError, _NoFolder), self._below(root, _segments(folder), home) as (opened, _):
+                with suppress(FileNotFoundError, _NoFolder), self._below(root, _segments(folder)) as (opened, _):
                     for key in inside:
                         with suppress(FileNotFoundError), self._naming(key):
                             status = os.stat(key.rpartition(SEPARATOR)[2], dir_fd=opened[-1], follow_symlinks=False)
@@ -182,12 +190,14 @@ class LocalPlace:
         with (
             self._opened() as root,
             suppress(FileNotFoundError, _NoFolder),
-            self._below(root, folder, mount_of(root), len(folder)) as (opened, _),
+            self._below(root, folder, len(folder)) as (opened, _),
         ):
             for entry in self._scan(opened[-1], _prefix(folder)):
+                if not folder and _is_ours(entry.name):
+                    continue
                 if entry.is_dir(follow_symlinks=False):
                     yield f"{entry.name}{SEPARATOR}"
-                elif entry.is_file(follow_symlinks=False) and (folder or not _is_ours(entry.name)):
+                elif entry.is_file(follow_symlinks=False):
                     yield entry.name
 
     def delete(
@@ -200,19 +210,17 @@ class LocalPlace:
         def delete_from(piece: tuple[str, Sequence[str]]) -> list[SweptTarget]:
             folder, keys = piece
             try:
-                if folder and not is_plain_key(folder):
+                if folder and (not is_plain_key(folder) or _is_ours(folder)):
                     raise Refused(f"{quote(folder)} is not a folder of objects on a disk.")
-                with ExitStack() as opened:
-                    here: int | None = None
-                    with suppress(FileNotFoundError):
-                        (*_, here), _ = opened.enter_context(self._below(root, _segments(folder), home))
+                with self._below(root, _segments(folder)) as ((*_, here), _):
                     return [self._delete_file(here, key, check, permit, pace) for key in keys]
+            except FileNotFoundError:
+                return [SweptTarget(key, Outcome.ALREADY_GONE) for key in keys]
             except (OSError, Refused) as fault:
                 return [SweptTarget(key, Outcome.FAILED, error=error_text(fault)) for key in keys]
 
         with self._opened() as root, ThreadPoolExecutor(max(1, parallelism)) as threads:
             self._check_holds(root, lambda _: True)
-            home = mount_of(root)
             quick = _QUICK * len(objects) / max(1, len(pieces))
             return [swept for part in map_concurrently(threads, delete_from, pieces, quick) for swept in part]
 
@@ -221,7 +229,7 @@ class LocalPlace:
 
     def check_root(self) -> None:
         with self._opened() as root:
-            self._check_holds(root, lambda name: not is_own_file(name))
+            self._check_holds(root, lambda name: not _is_ours(name))
 
     def check_known(self) -> None:
         """Accept also a root in which only the file is left by which it is known."""
@@ -230,35 +238,48 @@ class LocalPlace:
 
     def has(self, folder: Folder) -> bool:
         path = os.path.join(self.root, *folder)
-        return os.path.isdir(path) and not os.path.islink(path)
+        return not _is_ours(_prefix(folder)) and os.path.isdir(path) and not os.path.islink(path)
 
     def measure(self, folder: Folder) -> FolderNote | None:
-        with self._opened_tree(folder) as tree:
-            return None if tree is None else self._look(folder, *tree[1:])[0]
+        with self._opened() as root:
+            return self._measure(root, folder, lambda _: None)
+
+    def _measure(self, root: int, folder: Folder, check: FolderCheck) -> FolderNote | None:
+        if not self._is_there(root, folder):
+            return None
+        with self._below(root, folder, len(folder) - 1) as ((*_, top), home):
+            note, _ = self._look(folder, top, home)
+        check(note)
+        return note
+
+    def _is_there(self, root: int, folder: Folder) -> bool:
+        if folder[0] != TRASH:
+            self._check_holds(root, lambda name: not _is_ours(name))
+        return self._status(root, folder) is not None
 
     def delete_tree(self, folder: Folder, permit: Permit, check: FolderCheck) -> RemovedFolder | None:
         """Delete a folder. Everything is looked at before anything goes."""
-        with self._opened_tree(folder) as tree:
-            if tree is None:
+        with self._opened() as root:
+            if not self._is_there(root, folder):
                 return None
-            above, top, home = tree
-            note, listed = self._look(folder, top, home)
-            check(note)
-            for here, entry in self._walk(top, home, _prefix(folder), listed=listed):
-                if entry is not None:
-                    if not entry.is_dir(follow_symlinks=False):
-                        here.files.append(entry.name)
-                    continue
-                for name in here.files:
-                    permit()
-                    with suppress(FileNotFoundError):
-                        os.unlink(name, dir_fd=here.descriptor)
-                for name in here.folders or ():
-                    permit()
-                    with suppress(FileNotFoundError):
-                        os.rmdir(name, dir_fd=here.descriptor)
-            permit()
-            os.rmdir(folder[-1], dir_fd=above)
+            with self._below(root, folder, len(folder) - 1) as ((*_, above, top), home):
+                note, listed = self._look(folder, top, home)
+                check(note)
+                for here, entry in self._walk(top, home, _prefix(folder), listed=listed):
+                    if entry is not None:
+                        if not entry.is_dir(follow_symlinks=False):
+                            here.files.append(entry.name)
+                        continue
+                    for name in here.files:
+                        permit()
+                        with suppress(FileNotFoundError):
+                            os.unlink(name, dir_fd=here.descriptor)
+                    for name in here.folders or ():
+                        permit()
+                        with suppress(FileNotFoundError):
+                            os.rmdir(name, dir_fd=here.descriptor)
+                permit()
+                os.rmdir(folder[-1], dir_fd=above)
         return RemovedFolder(note.freed)
 
     def _look(self, folder: Folder, top: int, home: Mount) -> tuple[FolderNote, _OpenFolder]:
@@ -287,30 +308,178 @@ class LocalPlace:
         # the walk ends with the folder itself
         return FolderNote(freed, files, size, newest, inode), here
 
-    def _delete_file(self, here: int | None, key: str, check: ObjectCheck, permit: Permit, pace: DeletionPace) -> SweptTarget:
-        name = key.rpartition(SEPARATOR)[2]
-        try:
-            if here is None:
-                return SweptTarget(key, Outcome.ALREADY_GONE)
-            if not is_plain_key(name) or is_own_file(name):
-                raise Refused(f"{quote(key)} is not the name of an object on a disk.")
+    def _delete_file(self, here: int, key: str, check: ObjectCheck, permit: Permit, pace: DeletionPace) -> SweptTarget:
+        def act() -> int | None:
             pace.wait(1)
             permit()
-            status = os.stat(name, dir_fd=here, follow_symlinks=False)
-            if not stat.S_ISREG(status.st_mode):
-                raise Refused(f"{quote(key)} is not a file any more. Remove it by hand.")
-            self._check_guarded(name, status)
-            if why := check(_entry(key, status)):
-                return SweptTarget(key, Outcome.SPARED, error=why)
-            os.unlink(name, dir_fd=here)
-        except FileNotFoundError:
-            return SweptTarget(key, Outcome.ALREADY_GONE)
-        except Withheld as fault:
-            return SweptTarget(key, Outcome.WITHHELD, error=str(fault))
-        except (OSError, Refused) as fault:
-            return SweptTarget(key, Outcome.FAILED, error=error_text(fault))
+            with suppress(FileNotFoundError):
+                freed = self._look_at_file(here, key, check)
+                os.unlink(key.rpartition(SEPARATOR)[2], dir_fd=here)
+                return freed
+            return None
+
+        return _tried(key, act, Outcome.DELETED)
+
+    def _look_at_file(self, here: int, key: str, check: ObjectCheck) -> int:
+        name = key.rpartition(SEPARATOR)[2]
+        if not is_plain_key(name) or is_own_file(name):
+            raise Refused(f"{quote(key)} is not the name of an object on a disk.")
+        status = os.stat(name, dir_fd=here, follow_symlinks=False)
+        if not stat.S_ISREG(status.st_mode):
+            raise Refused(f"{quote(key)} is not a file any more. Remove it by hand.")
+        self._check_guarded(name, status)
+        if why := check(_entry(key, status)):
+            raise FolderChanged(why)
         # a file with other hard links frees nothing
-        return SweptTarget(key, Outcome.DELETED, status.st_size if status.st_nlink == 1 else 0)
+        return status.st_size if status.st_nlink == 1 else 0
+
+    def undo_fault(self) -> str | None:
+        name = f"{TRASH}-{secrets.token_hex(16)}"
+        trash = _trash_path(f"0/{secrets.randbits(63)}", name)
+        try:
+            with self._opened() as root:
+                try:
+                    with self._below(root, (name, name), makes=0o700):
+                        self._put_aside(root, (name,), trash)
+                    if _file_system(mount_of(root)) == "overlay":
+                        self._try_old_folder(root, SEPARATOR.join(trash))
+                finally:
+                    self._clear(root, (name, name))
+                    self._clear(root, (*trash, name))
+        except Refused as fault:
+            return str(fault)
+        except OSError as fault:
+            return f"Nothing in {self.root} can be set aside: {fault.strerror}. {_NO_UNDO}"
+        return None
+
+    def _try_old_folder(self, root: int, target: str) -> None:
+        # An overlay moves what is new, and refuses old folders before it sees that the target is not empty: nothing moves.
+        if name := next((name for name in self.names_in() if name.endswith(SEPARATOR)), None):
+            try:
+                os.rename(name, target, src_dir_fd=root, dst_dir_fd=root)
+                # unless somebody has emptied the target
+                os.rename(target, name, src_dir_fd=root, dst_dir_fd=root)
+            except OSError as fault:
+                if fault.errno in (errno.EXDEV, errno.EPERM):
+                    raise
+
+    def lifecycle_warnings(self, undo: Duration) -> list[str]:  # noqa: ARG002 - a disk ends no window
+        return []
+
+    def carry_out(
+        self, order: Order, due: Sequence[DueObject], check: ObjectCheck, permit: Permit, pace: DeletionPace, parallelism: int
+    ) -> list[SweptTarget]:
+        done = {Order.SET_ASIDE: Outcome.SET_ASIDE, Order.RESTORE: Outcome.RESTORED}.get(order, Outcome.DELETED)
+
+        def attempt(thing: DueObject) -> SweptTarget:
+            def look(path: Folder) -> int | None:
+                with suppress(FileNotFoundError), self._below(root, path[:-1]) as ((*_, here), _):
+                    return self._look_at_file(here, thing.key, check)
+                return None
+
+            def act() -> int | None:
+                if not is_plain_key(thing.key) or _is_ours(thing.key):
+                    raise Refused(f"{quote(thing.key)} is not the name of an object on a disk.")
+                pace.wait(1)
+                path = _segments(thing.key)
+                trash = _trash_path(thing.aside, path[-1])
+                if order is not Order.DELETE_ASIDE:
+                    return self._move(order, root, path, trash, permit, look)
+                if (freed := look(trash)) is not None:
+                    permit()
+                    with self._above(root, trash) as mark:
+                        os.unlink(trash[-1], dir_fd=mark)
+                self._clear(root, trash[:-1])
+                return freed
+
+            return _tried(thing.key, act, done)
+
+        with self._opened() as root, ThreadPoolExecutor(max(1, parallelism)) as threads:
+            self._check_holds(root, lambda _: True)
+            return map_concurrently(threads, attempt, due, _QUICK)
+
+    def carry_out_tree(
+        self, order: Order, folder: Folder, aside: str, permit: Permit, check: FolderCheck
+    ) -> RemovedFolder | None:
+        def look(path: Folder) -> int | None:
+            return (note := self._measure(root, path, check)) and note.freed
+
+        trash = _trash_path(aside, folder[-1])
+        with self._opened() as root:
+            if order is not Order.DELETE_ASIDE:
+                freed = self._move(order, root, folder, trash, permit, look)
+                return None if freed is None else RemovedFolder(freed)
+            removed = self.delete_tree(trash, permit, check)
+            self._clear(root, trash[:-1])
+            return removed
+
+    def _move(self, order: Order, root: int, path: Folder, trash: Folder, permit: Permit, look: Look) -> int | None:
+        aside, present = self._status(root, trash), self._status(root, path)
+        if aside and present and os.path.samestat(aside, present):
+            # a killed restore has linked the file, and its name in the trash is left
+            permit()
+            with self._above(root, trash) as mark:
+                os.unlink(trash[-1], dir_fd=mark)
+            aside = None
+        if order is Order.RESTORE:
+            if look(trash) is not None:
+                permit()
+                self._put_back(root, path, trash)
+            elif look(path) is None:
+                raise Refused(f"Neither {SEPARATOR.join(trash)} nor {SEPARATOR.join(path)} is in {self.root}.")
+            self._clear(root, trash[:-1])
+            return 0
+        if aside is None:
+            if look(path) is None:
+                return None
+            permit()
+            self._put_aside(root, path, trash)
+        try:
+            return look(trash)
+        except (OSError, Refused):
+            try:
+                self._put_back(root, path, trash)
+            except (OSError, Refused) as fault:
+                raise Withheld(f"{SEPARATOR.join(trash)} changed, and can't be put back: {error_text(fault)}") from fault
+            self._clear(root, trash[:-1])
+            raise
+
+    def _put_aside(self, root: int, path: Folder, trash: Folder) -> None:
+        try:
+            with self._above(root, path) as above, self._above(root, trash, makes=0o700) as mark:
+                if names := os.listdir(mark):
+                    raise Refused(f"{SEPARATOR.join(trash[:-1])} in {self.root} holds {quote(names[0])}. Move it away.")
+                os.rename(path[-1], trash[-1], src_dir_fd=above, dst_dir_fd=mark)
+        except OSError as fault:
+            self._clear(root, trash[:-1])
+            name = quote(SEPARATOR.join(path), 200)
+            raise Refused(f"{name} can't be moved to {TRASH} in {self.root}: {fault.strerror}. {_NO_UNDO}") from fault
+
+    def _put_back(self, root: int, path: Folder, trash: Folder) -> None:
+        if self._status(root, path) is not None:
+            raise Refused(f"Something else is at {quote(SEPARATOR.join(path), 200)} in {self.root}. Move it away to restore.")
+        name = path[-1]
+        with self._above(root, trash) as mark, self._above(root, path, makes=0o777) as above:
+            try:
+                # replaces nothing
+                os.link(name, name, src_dir_fd=mark, dst_dir_fd=above, follow_symlinks=False)
+            except OSError as fault:
+                if fault.errno not in _NO_LINKS:
+                    raise
+                os.rename(name, name, src_dir_fd=mark, dst_dir_fd=above)
+            else:
+                os.unlink(name, dir_fd=mark)
+
+    def _clear(self, root: int, folder: Folder) -> None:
+        # with the folders above it, as far as they are empty; one that stays does no harm
+        for depth in range(len(folder), 0, -1):
+            with suppress(OSError, Refused), self._above(root, folder[:depth]) as above:
+                os.rmdir(folder[depth - 1], dir_fd=above)
+
+    def _status(self, root: int, path: Folder) -> os.stat_result | None:
+        with suppress(FileNotFoundError), self._above(root, path) as above:
+            return os.stat(path[-1], dir_fd=above, follow_symlinks=False)
+        return None
 
     @contextmanager
     def _opened(self) -> Iterator[int]:
@@ -326,31 +495,31 @@ class LocalPlace:
             os.close(root)
 
     def _check_holds(self, root: int, counts: Callable[[str], bool]) -> None:
-        # Where the disk counts them, each subfolder is a link to the root. Listing thousands takes longer than removing one.
-        if os.fstat(root).st_nlink > 2:
+        # Where the disk counts them, each subfolder is a link to the root; one may be the trash. Listing thousands takes longer
+        # than removing one.
+        if os.fstat(root).st_nlink > 3:
             return
         with os.scandir(root) as entries:
             if not any(counts(entry.name) for entry in entries):
                 raise Refused(f"The root {self.root} is empty. {_NOT_MOUNTED} on it.")
 
     @contextmanager
-    def _opened_tree(self, folder: Folder) -> Iterator[tuple[int, int, Mount] | None]:
-        # the folder above, the folder itself and the mount it is on; None if it is not there
-        with self._opened() as root, ExitStack() as stack:
-            self._check_holds(root, lambda name: not is_own_file(name))
-            tree = None
-            with suppress(FileNotFoundError):
-                (*_, above, here), home = stack.enter_context(self._below(root, folder, mount_of(root), len(folder) - 1))
-                tree = above, here, home
-            yield tree
+    def _above(self, root: int, path: Folder, makes: int | None = None) -> Iterator[int]:
+        with self._below(root, path[:-1], len(path) - 1, makes) as ((*_, above), _):
+            yield above
 
     @contextmanager
-    def _below(self, top: int, folder: Folder, home: Mount, disks: int = 0) -> Iterator[tuple[list[int], Mount]]:
-        # Disks of their own may be mounted at the first `disks` folders. Raises FileNotFoundError if one is not there.
-        opened = [top]
+    def _below(self, root: int, folder: Folder, disks: int = 0, makes: int | None = None) -> Iterator[tuple[list[int], Mount]]:
+        # Disks of their own may be mounted at the first `disks` folders. Raises FileNotFoundError if one is not there and there
+        # is no mode to make it with.
+        opened, home = [root], mount_of(root)
         try:
             for number, name in enumerate(folder):
-                here, home = self._enter(opened[-1], name, _prefix(folder[:number]), home, number < disks)
+                if makes is not None:
+                    with suppress(FileExistsError):
+                        os.mkdir(name, makes, dir_fd=opened[-1])
+                is_disk = number < disks and folder[0] != TRASH
+                here, home = self._enter(opened[-1], name, _prefix(folder[:number]), home, is_disk)
                 opened.append(here)
             yield opened, home
         finally:
@@ -470,39 +639,53 @@ def _prefix(folder: Folder) -> str:
 
 
 def _is_ours(key: str) -> bool:
-    return is_own_file(key) or _PROBE.fullmatch(key) is not None
+    top = key.partition(SEPARATOR)[0]
+    return is_own_file(top) or _PROBE.fullmatch(top) is not None
 
 
-def _time_of_nameless(folder: int) -> int | None:
-    # mtime in nanoseconds; None where unnamed files are not supported
-    if _NAMELESS is None:
-        return None
+def _trash_path(aside: str, name: str) -> Folder:
+    if not _ASIDE.fullmatch(aside):
+        raise Refused(f"{quote(aside)} is no folder of the trash.")
+    return (TRASH, *aside.split(SEPARATOR), name)
+
+
+def _tried(key: str, act: Callable[[], int | None], done: Outcome) -> SweptTarget:
     try:
-        probe = os.open(".", os.O_WRONLY | _NAMELESS | os.O_CLOEXEC, 0o600, dir_fd=folder)
+        freed = act()
+    except Withheld as fault:
+        return SweptTarget(key, Outcome.WITHHELD, error=str(fault))
+    except (OSError, Refused) as fault:
+        outcome = Outcome.SPARED if isinstance(fault, FolderChanged) else Outcome.FAILED
+        return SweptTarget(key, outcome, error=error_text(fault))
+    return SweptTarget(key, Outcome.ALREADY_GONE) if freed is None else SweptTarget(key, done, freed)
+
+
+def _time_of_new_file(folder: int) -> int:
+    # mtime in nanoseconds
+    name, flags = None, os.O_WRONLY | os.O_CLOEXEC
+    try:
+        probe = os.open(".", flags | _NAMELESS, 0o600, dir_fd=folder)
     except OSError as fault:
-        if fault.errno in _NOT_NAMELESS:
-            return None
-        raise
+        if fault.errno not in _NOT_NAMELESS:
+            raise
+        name = f".retention-clock-{secrets.token_hex(16)}"
+        probe = os.open(name, flags | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=folder)
     try:
         return os.fstat(probe).st_mtime_ns
     finally:
         os.close(probe)
-
-
-def _time_of_named(folder: int) -> int:
-    name = f".retention-clock-{secrets.token_hex(16)}"
-    probe = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=folder)
-    try:
-        return os.fstat(probe).st_mtime_ns
-    finally:
-        os.close(probe)
-        os.unlink(name, dir_fd=folder)
+        if name is not None:
+            os.unlink(name, dir_fd=folder)
 
 
 @lru_cache(maxsize=128)
 def keeps_numbers(mount: Mount) -> bool:
+    return _file_system(mount) in _LASTING
+
+
+def _file_system(mount: Mount) -> str | None:
     kinds = {line.partition(" ")[0]: line.partition(" - ")[2].partition(" ")[0] for line in mount_lines()}
-    return kinds.get(str(mount.number)) in _LASTING
+    return kinds.get(str(mount.number))
 
 
 def mount_of(descriptor: int) -> Mount:

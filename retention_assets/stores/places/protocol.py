@@ -10,9 +10,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from threading import Lock
 from time import sleep
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 
 from retention_assets.clock import moment
+from retention_assets.errors import Refused
+from retention_assets.outcomes import Order
+from retention_assets.policy.durations import Duration
 from retention_assets.stores.protocol import Permit, SweptTarget
 
 # segments below a root
@@ -24,7 +27,9 @@ NO_VERSION = "null"
 ANOTHER = "another object now"
 # the file that identifies a root; it is no data
 IDENTITY = ".retention-store"
-_OWN = re.compile(rf"{re.escape(IDENTITY)}|\.{re.escape(IDENTITY)}\.[0-9a-f]{{16}}")
+# folder of a root in which the things of a plan are set aside; it is no data
+TRASH = ".retention-trash"
+_OWN = re.compile(rf"{re.escape(IDENTITY)}|\.{re.escape(IDENTITY)}\.[0-9a-f]{{16}}|{re.escape(TRASH)}(-[0-9a-f]{{32}})?")
 # rate after the first complaint if there was no limit: half of S3's rate for a prefix
 _USUAL = 1750.0
 # lower bound; lasting failures are reported by the requests themselves
@@ -54,13 +59,15 @@ class DueObject(NamedTuple):
     key: str
     version: str | None = None
     etag: str | None = None
+    # its own folder in the trash, as plan/mark
+    aside: str = ""
 
 
 # says why the object that is there now stays; raises Refused for a plan that can't be read
 ObjectCheck = Callable[[Entry], str | None]
 
 
-class FolderChanged(Exception):
+class FolderChanged(Refused):
     """A folder is not what was planned; the text says how."""
 
 
@@ -189,8 +196,38 @@ class Place(Protocol):
         """
 
 
+@runtime_checkable
+class TrashPlace(Place, Protocol):
+    """A place that can set things aside: on disks in TRASH below the root, in a bucket with versions behind delete markers.
+
+    `aside` names the folder in the trash that belongs to one thing alone, as plan/mark.
+    """
+
+    def undo_fault(self) -> str | None:
+        """Say why nothing can be set aside here, and what to do; None if it can. A disk is tried once, in the root."""
+
+    def lifecycle_warnings(self, undo: Duration) -> list[str]:
+        """Name the rules that delete what is set aside before `undo` is over."""
+
+    def carry_out(
+        self, order: Order, due: Sequence[DueObject], check: ObjectCheck, permit: Permit, pace: DeletionPace, parallelism: int
+    ) -> list[SweptTarget]:
+        """Set objects aside, bring them back, or delete what is set aside; each after a look at it, as in `delete`.
+
+        What an earlier call has done is done: SET_ASIDE, RESTORED or ALREADY_GONE. Nothing that comes back replaces anything.
+        """
+
+    def carry_out_tree(
+        self, order: Order, folder: Folder, aside: str, permit: Permit, check: FolderCheck
+    ) -> RemovedFolder | None:
+        """Set a folder with all that is in it aside, bring it back, or delete it from the trash. None if it was not there.
+
+        `check` runs before anything moves. Raises what `delete_tree()` raises, and Refused for what can't come back whole.
+        """
+
+
 def is_own_file(name: str) -> bool:
-    """Tell whether a name is that of the root's identity file or of an unfinished one."""
+    """Tell whether a name in a root is that of its identity file, of its trash, or of an unfinished one of these."""
     return _OWN.fullmatch(name) is not None
 
 

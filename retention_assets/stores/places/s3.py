@@ -7,20 +7,23 @@ look right before the request protects what was just written anew.
 """
 
 import errno
+import json
 import os
 import re
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 from retention_assets.clock import now
 from retention_assets.errors import Refused, Withheld, quote
-from retention_assets.outcomes import Outcome
+from retention_assets.outcomes import Order, Outcome
+from retention_assets.policy.durations import Duration
 from retention_assets.settings.places import mask_secrets
 from retention_assets.sql.retry import RetryPolicy, retry
 from retention_assets.stores.places.file_systems import FileSystem, open_file_system, server_time, without_retries
@@ -30,10 +33,12 @@ from retention_assets.stores.places.protocol import (
     IDENTITY,
     NO_VERSION,
     SEPARATOR,
+    TRASH,
     DeletionPace,
     DueObject,
     Entry,
     Folder,
+    FolderChanged,
     FolderCheck,
     FolderNote,
     ObjectCheck,
@@ -44,7 +49,11 @@ from retention_assets.stores.protocol import Permit, SweptTarget, error_text
 Answer = Mapping[str, Any]
 # an object, and why it failed or was spared
 Result = tuple[DueObject, Outcome, str | None]
-Look = Callable[[Sequence[DueObject]], Iterator[Result]]
+# what is deleted for an object now, or its outcome and the reason
+Verdict = DueObject | tuple[Outcome, str | None]
+Look = Callable[[Sequence[DueObject]], Iterator[tuple[DueObject, Verdict]]]
+# outcome of an object by that of its request, and the server's answer; None if another look has to tell
+Settle = Callable[[DueObject, Outcome, Answer], Outcome | None]
 
 PAGE = KEYS_PER_REQUEST = 1_000
 # requests that list objects, and their versions, with the key of the answer
@@ -70,9 +79,11 @@ _UNKNOWN = {errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP}
 # XML 1.0 can't carry these: a bulk deletion with one such key is refused whole, and a carriage return comes back changed
 _NOT_IN_XML = re.compile("[\x00-\x08\x0b-\x1f\ud800-\udfff\ufffe\uffff]")
 _TOO_FAST = {"SlowDown", "ServiceUnavailable", "503", "TooManyRequests", "RequestLimitExceeded"}
-_PASSING = {*_TOO_FAST, "InternalError", "OperationAborted", "RequestTimeout", "ConditionalRequestConflict", "500"}
+_PASSING = {"", *_TOO_FAST, "InternalError", "OperationAborted", "RequestTimeout", "ConditionalRequestConflict", "500"}
 _GONE = {"NoSuchKey", "NoSuchVersion", "NotFound", "404"}
 _CHANGED = {"PreconditionFailed", "412"}
+_NOT_THERE = (Outcome.DELETED, Outcome.ALREADY_GONE)
+_DONE = {Order.SET_ASIDE: (Outcome.SET_ASIDE,), Order.RESTORE: (Outcome.RESTORED,), Order.DELETE_ASIDE: _NOT_THERE}
 # modules whose exceptions mean that a server was not reached
 _DRIVERS = {"aiobotocore", "aiohttp", "asyncio", "botocore", "urllib3"}
 
@@ -137,7 +148,7 @@ class S3Place:
         """Ask for each key by a request, or by a page of the listing where that answers more keys."""
         with self._refusing(), ThreadPoolExecutor(_AT_ONCE) as threads:
             bucket = self._bucket()
-            left = sorted({key for key in keys if key and key != IDENTITY})
+            left = sorted({key for key in keys if not _is_own(key)})
             versions = bool(left) and bucket.keeps_versions()
             head = partial(bucket.head, versions=versions)
             while left:
@@ -158,69 +169,45 @@ class S3Place:
         with self._refusing():
             bucket = self._bucket(folder)
             for page in bucket.answers("list_objects_v2", Prefix=bucket.prefix, Delimiter=SEPARATOR):
-                yield from (item["Prefix"][len(bucket.prefix) :] for item in page.get("CommonPrefixes", ()))
-                keys = (bucket.key_of(item) for item in page.get("Contents", ()))
-                yield from (key for key in keys if key not in ("", IDENTITY))
+                names = [item["Prefix"][len(bucket.prefix) :] for item in page.get("CommonPrefixes", ())]
+                names += (bucket.key_of(item) for item in page.get("Contents", ()))
+                yield from (name for name in names if not _is_own(name))
 
     def delete(
         self, objects: Sequence[DueObject], check: ObjectCheck, permit: Permit, pace: DeletionPace, parallelism: int
     ) -> list[SweptTarget]:
         """Delete objects, a thousand per request. A look precedes each request, also one that is repeated."""
-        bucket = self._bucket(retries=False)
+        bucket = self._bucket()
         present: dict[str, Entry] = {}
 
-        def look(wanted: Sequence[DueObject]) -> Iterator[Result]:
+        def look(wanted: Sequence[DueObject]) -> Iterator[tuple[DueObject, Verdict]]:
             entries = {entry.key: entry for entry in self.find([due.key for due in wanted])}
             present.update(entries)
             for due in wanted:
-                if due.key not in entries:
-                    yield due, Outcome.ALREADY_GONE, None
-                elif why := check(entries[due.key]):
-                    yield due, Outcome.SPARED, why
+                why = check(entry) if (entry := entries.get(due.key)) else None
+                yield due, (Outcome.ALREADY_GONE, None) if entry is None else (Outcome.SPARED, why) if why else due
 
         requests = [_Request(bucket, part, permit, look, pace) for part in _parts(objects)]
-        with ThreadPoolExecutor(max(1, min(parallelism, len(requests)))) as threads:
-            results = [result for part in threads.map(_Request.send, requests) for result in part]
-        swept = []
-        for due, outcome, error in results:
-            size = present[due.key].size or 0 if due.key in present else 0
-            freed, hidden = size if outcome is Outcome.DELETED else 0, size if outcome is Outcome.HIDDEN else 0
-            if outcome is Outcome.FAILED:
-                error = f"{quote(due.key, 200)} stays: {error}"
-            swept.append(SweptTarget(due.key, outcome, freed, error, hidden))
-        return swept
+        return _swept(_sent(requests, parallelism), present)
 
     def may_keep(self, key: str, version: str | None) -> bool:
-        if version is None:
-            return self._may_keep_versions
-        bucket = self._bucket()
         try:
-            bucket.fs.call_s3("head_object", Bucket=bucket.name, Key=bucket.prefix + key, VersionId=version)
-        except FileNotFoundError:
-            return False
-        except Exception as fault:  # noqa: BLE001 - drivers have exceptions of their own, and who can't look does not know
-            return not (isinstance(fault, OSError) and _code_of(fault) in _GONE)
-        return True
-
-    @cached_property
-    def _may_keep_versions(self) -> bool:
-        try:
-            return self._bucket().versioning() is not None
-        except Exception:  # noqa: BLE001 - as above
+            if version is None:
+                return self._versioning is not None
+            return self._bucket().stacks(key)[key].find(version) is not None
+        except Exception:  # noqa: BLE001 - drivers have exceptions of their own, and who can't look does not know
             return True
 
     def check_root(self) -> None:
         check_not_empty(self, self.location)
 
     def has(self, folder: Folder) -> bool:
-        """Tell whether anything is in a folder; an entry for the folder itself and a root's identity file don't count."""
+        """Tell whether anything is in a folder; an entry for the folder itself and a root's own files don't count."""
         bucket = self._bucket(folder, FOLDER_PATIENCE)
         # where every version goes, versions alone may be left below a root
         request, kind = _LISTINGS[self._deletes_versions]
         answer = bucket.ask(request, Prefix=bucket.prefix, MaxKeys=_FEW)
-        return any(bucket.key_of(item) not in ("", IDENTITY) for item in answer.get(kind, ())) or bool(
-            answer.get("IsTruncated")
-        )
+        return any(not _is_own(bucket.key_of(item)) for item in answer.get(kind, ())) or bool(answer.get("IsTruncated"))
 
     @cached_property
     def _versioning(self) -> str | None:
@@ -248,15 +235,10 @@ class S3Place:
         if files:
             check(self._note_of(files))
         is_marked = False
-        deleting = self._bucket(folder, retries=False)
-        for part in _parts([DueObject(file.key, file.version) for file in files]):
-            results = _Request(deleting, part, permit).send()
-            if withheld := next((error for _, outcome, error in results if outcome is Outcome.WITHHELD), None):
-                raise Withheld(withheld)
-            if failed := [(due, error) for due, outcome, error in results if outcome is Outcome.FAILED]:
-                due, error = failed[0]
-                raise OSError(f"{len(failed)} of {len(part)} objects stay: {quote(bucket.prefix + due.key, 200)}: {error}")
-            is_marked = is_marked or any(outcome is Outcome.HIDDEN for _, outcome, _ in results)
+        for part in _parts(_due(files)):
+            results = _Request(bucket, part, permit).send()
+            _check_done(bucket, results, *_NOT_THERE, Outcome.HIDDEN)
+            is_marked |= any(outcome is Outcome.HIDDEN for _, outcome, _ in results)
 
         def check_none_left() -> None:
             if left := bucket.files(self._deletes_versions):
@@ -277,18 +259,79 @@ class S3Place:
 
     def _hidden_bytes(self, bucket: "_Bucket", otherwise: int | None) -> int | None:
         try:
-            versions = bucket.files(versions=True, markers=False)
+            versions = [file for file in bucket.files(versions=True) if file.size is not None]
         except OSError as fault:
             if isinstance(fault, PermissionError) or fault.errno in _UNKNOWN:
                 return otherwise
             raise
         return sum(file.size or 0 for file in versions) if versions else None
 
-    def _bucket(self, folder: Folder = (), patience: RetryPolicy | None = None, retries: bool = True) -> "_Bucket":
+    def undo_fault(self) -> str | None:
+        bucket = self._bucket(patience=FOLDER_PATIENCE)
+        with self._refusing():
+            status = bucket.versioning()
+        state = {"Suspended": "suspended", _UNTOLD: "unknown (grant s3:GetBucketVersioning)"}.get(status or "", "off")
+        fault = f"The versioning of the bucket {bucket.name} is {state}. Turn on versioning, or leave `undo` out."
+        return None if status == "Enabled" else fault
+
+    def lifecycle_warnings(self, undo: Duration) -> list[str]:
+        bucket = self._bucket(patience=FOLDER_PATIENCE)
+        try:
+            rules = bucket.ask("get_bucket_lifecycle_configuration").get("Rules", ())
+        except Exception as fault:  # noqa: BLE001 - drivers have exceptions of their own
+            unread = (
+                f"The lifecycle rules of the bucket {bucket.name} can't be read ({error_text(fault)}). One that deletes "
+                f"noncurrent versions sooner than `undo: {undo}` shortens it. Grant s3:GetLifecycleConfiguration."
+            )
+            return [] if _code_of(fault) == "NoSuchLifecycleConfiguration" else [unread]
+        warnings = []
+        for rule in rules:
+            scope, expiration = rule.get("Filter", {}), rule.get("NoncurrentVersionExpiration", {})
+            start = rule.get("Prefix") or scope.get("Prefix") or scope.get("And", {}).get("Prefix", "")
+            overlaps = start.startswith(bucket.prefix) or bucket.prefix.startswith(start)
+            days = Duration(days=expiration.get("NoncurrentDays", 0))
+            if rule["Status"] == "Enabled" and expiration and overlaps and days.length < undo.length:
+                warnings.append(
+                    f"The lifecycle rule {rule.get('ID', 'without a name')} of the bucket {bucket.name} deletes noncurrent "
+                    f"versions after {days.words()}, sooner than `undo: {undo}`. Lengthen the rule, or shorten `undo`."
+                )
+        return warnings
+
+    def carry_out(
+        self, order: Order, due: Sequence[DueObject], check: ObjectCheck, permit: Permit, pace: DeletionPace, parallelism: int
+    ) -> list[SweptTarget]:
+        if order is Order.SET_ASIDE and (refusal := self.undo_fault()):
+            raise Refused(refusal)
+        trash = _Trash(self._bucket(), permit, check, pace)
+        results = trash.carry_out(order, due, parallelism)
+        if order is Order.DELETE_ASIDE:
+            # over nothing, a marker may stay
+            gone = {key for (key, *_), outcome, _ in results if outcome is Outcome.DELETED} & trash.noted.keys()
+            trash.carry_out(order, [DueObject(key, trash.noted[key]) for key in gone], parallelism)
+        return _swept(results, trash.present)
+
+    def carry_out_tree(
+        self, order: Order, folder: Folder, aside: str, permit: Permit, check: FolderCheck
+    ) -> RemovedFolder | None:
+        if order is Order.SET_ASIDE and (refusal := self.undo_fault()):
+            raise Refused(refusal)
+        root, manifest = self._bucket(patience=FOLDER_PATIENCE), f"{TRASH}/{aside}.json"
+        trash = _FolderTrash(self._bucket(folder, FOLDER_PATIENCE), permit, root=root, manifest=manifest)
+        trash.read()
+        if not trash.is_listed and order is not Order.DELETE_ASIDE:
+            trash.list_present(self._deletes_versions)
+        if files := [*trash.current, *trash.older]:
+            check(self._note_of(files))
+            return {Order.SET_ASIDE: trash.hide, Order.RESTORE: trash.show}.get(order, trash.delete)()
+        if order is Order.RESTORE:
+            raise Refused(f"{trash.bucket.prefix} is empty, and the trash has no {manifest}.")
+        return None
+
+    def _bucket(self, folder: Folder = (), patience: RetryPolicy | None = None) -> "_Bucket":
         fs, path = open_file_system(self.location)
         name, _, key = path.partition(SEPARATOR)
         prefix = SEPARATOR.join((*filter(None, [key.rstrip(SEPARATOR)]), *folder, ""))
-        return _Bucket(fs if retries else without_retries(fs, os.getpid()), name, prefix, patience or PATIENCE)
+        return _Bucket(fs, name, prefix, patience or PATIENCE)
 
     @contextmanager
     def _refusing(self) -> Iterator[None]:
@@ -319,6 +362,10 @@ class _Bucket:
         more = first or {}
         while True:
             answer = self.ask(request, **facts, **more)
+            keys = {item["Key"] for kind in ("Versions", "DeleteMarkers") for item in answer.get(kind, ())}
+            if keys and answer.get("NextKeyMarker", "") not in {"", *keys}:
+                # A Ceph does not encode this one, but the client decodes it: it may be another key, even an earlier one.
+                answer = {**answer, "NextKeyMarker": max(keys)}
             yield answer
             if not answer.get("IsTruncated"):
                 return
@@ -345,15 +392,36 @@ class _Bucket:
         """Tell whether the bucket ever kept versions. False if that may not be asked: then ETags tell objects apart."""
         return self.versioning() not in (None, _UNTOLD)
 
-    def files(self, versions: bool, markers: bool = True) -> list[Entry]:
-        """Everything below the prefix, or every version of it; delete markers have no bytes."""
-        request, kind = _LISTINGS[versions]
-        entries: list[Entry] = []
-        for page in self.answers(request, Prefix=self.prefix, MaxKeys=PAGE):
-            entries += [self._entry(item, grain=1) for item in page.get(kind, ())]
-            hiding = page.get("DeleteMarkers", ()) if versions and markers else ()
-            entries += [self._entry({**item, "Size": 0}, grain=1) for item in hiding]
-        return entries
+    def files(self, versions: bool) -> list[Entry]:
+        """Everything below the prefix, or every version of it; delete markers have no size."""
+        if versions:
+            return [entry for stack in self.stacks().values() for entry in (*stack.versions, *stack.markers)]
+        pages = self.answers("list_objects_v2", Prefix=self.prefix, MaxKeys=PAGE)
+        return [self._entry(item, grain=1) for page in pages for item in page.get("Contents", ())]
+
+    def stacks(self, *keys: str) -> "_Stacks":
+        """Return what is kept under some keys, and what is listed with them; without keys, everything."""
+        stacks: _Stacks = defaultdict(_Stack)
+        common, grain = os.path.commonprefix(keys), _SECOND if len(keys) == 1 else 1  # noqa: RUF071 - keys are no paths
+        for page in self.answers("list_object_versions", Prefix=f"{self.prefix}{common}", MaxKeys=PAGE):
+            for item in (*page.get("Versions", ()), *page.get("DeleteMarkers", ())):
+                stack, entry = stacks[self.key_of(item)], self._entry({"Size": None, **item}, grain=grain)
+                (stack.markers if entry.size is None else stack.versions).append(entry)
+                stack.is_hidden |= entry.size is None and item["IsLatest"]
+            if len(keys) == 1 and stacks.keys() - {common}:
+                break
+        return stacks
+
+    def marker_over(self, key: str, version: str | None, stack: "_Stack") -> str | None:
+        """Return the newest delete marker of a key, if it lies directly above a version."""
+        if not (stack.is_hidden and stack.newest == version):
+            return None
+        marker, whole = stack.markers[0].version, self.prefix + key
+        if len(stack.markers) == 1:
+            return marker
+        # an answer does not order markers and versions among each other
+        below = self.ask("list_object_versions", Prefix=whole, KeyMarker=whole, VersionIdMarker=marker, MaxKeys=1)
+        return marker if any(item["VersionId"] == version for item in below.get("Versions", ())) else None
 
     def pages(self, after: str | None, up_to: str | None, versions: bool) -> Iterator[_Page]:
         """Objects after a key and up to another, both with the prefix."""
@@ -372,7 +440,7 @@ class _Bucket:
     def _is_between(self, after: str | None, key: str, up_to: str | None) -> bool:
         # The placeholder of the root itself is not below it. Some servers include the key to start after.
         whole = self.prefix + key
-        return key not in ("", IDENTITY) and (after is None or whole > after) and (up_to is None or whole <= up_to)
+        return not _is_own(key) and (after is None or whole > after) and (up_to is None or whole <= up_to)
 
     def head(self, key: str, versions: bool) -> Entry | None:
         whole = self.prefix + key
@@ -435,6 +503,207 @@ class _Bucket:
         )
 
 
+@dataclass
+class _Stack:
+    """Everything a bucket keeps under a key; versions and markers each the newest first. Markers have no size."""
+
+    versions: list[Entry] = field(default_factory=list)
+    markers: list[Entry] = field(default_factory=list)
+    # a marker is the newest of all
+    is_hidden: bool = False
+
+    @property
+    def newest(self) -> str | None:
+        return self.versions[0].version if self.versions else ""
+
+    def shows(self, version: str | None) -> bool:
+        return not self.is_hidden and self.newest == version
+
+    def find(self, version: str | None) -> Entry | None:
+        return next((entry for entry in (*self.versions, *self.markers) if entry.version == version), None)
+
+
+# empty for a key of which nothing is kept
+_Stacks = defaultdict[str, _Stack]
+
+
+@dataclass
+class _Trash:
+    """Versions behind delete markers."""
+
+    bucket: _Bucket
+    permit: Permit
+    check: ObjectCheck = lambda _: None
+    pace: DeletionPace | None = None
+    # delete markers by key: over versions that are set aside, and those of them that this call placed
+    noted: dict[str, str] = field(default_factory=dict)
+    placed: dict[str, str | None] = field(default_factory=dict)
+    # versions that were hidden or deleted, by key
+    present: dict[str, Entry] = field(default_factory=dict)
+
+    def carry_out(self, order: Order, objects: Sequence[DueObject], parallelism: int = 1) -> list[Result]:
+        look, settle = partial(self._look, order), partial(self._settle, order)
+        requests = [_Request(self.bucket, part, self.permit, look, self.pace, settle) for part in _parts(objects)]
+        return _sent(requests, parallelism)
+
+    def _stacks(self, keys: Sequence[str]) -> _Stacks:
+        with ThreadPoolExecutor(_AT_ONCE) as threads:
+            read = zip(keys, threads.map(self.bucket.stacks, keys), strict=True)
+            return defaultdict(_Stack, {key: stacks[key] for key, stacks in read})
+
+    def _look(self, order: Order, wanted: Sequence[DueObject]) -> Iterator[tuple[DueObject, Verdict]]:
+        stacks = self._stacks(list({due.key for due in wanted}))
+        judge = {Order.SET_ASIDE: self._judge_hiding, Order.RESTORE: self._judge_showing}.get(order, self._judge_deleting)
+        for due in wanted:
+            yield due, judge(due, stacks[due.key])
+
+    def _judge_hiding(self, due: DueObject, stack: _Stack) -> Verdict:
+        if stack.is_hidden and stack.newest == due.version:
+            self.present[due.key], self.noted[due.key] = stack.versions[0], str(stack.markers[0].version)
+            return Outcome.SET_ASIDE, None
+        if (marker := self.placed.get(due.key)) and stack.find(marker):
+            # it hides a version that was written after the look
+            return DueObject(due.key, marker)
+        if stack.shows(due.version):
+            if due.key in self.placed:
+                return Outcome.FAILED, "its delete marker was removed at once"
+            why = self.check(stack.versions[0])
+            return (Outcome.SPARED, why) if why else DueObject(due.key)
+        is_replaced = stack.find(due.version) or (stack.versions and not stack.is_hidden)
+        return (Outcome.SPARED, ANOTHER) if is_replaced else (Outcome.ALREADY_GONE, None)
+
+    def _judge_showing(self, due: DueObject, stack: _Stack) -> Verdict:
+        entry, marker = stack.find(due.version), self.bucket.marker_over(due.key, due.version, stack)
+        if entry is None:
+            return Outcome.FAILED, f"its version {due.version} is gone"
+        if why := self.check(entry):
+            return Outcome.FAILED, why
+        if marker and self.noted.get(due.key, marker) == marker:
+            return DueObject(due.key, marker)
+        if stack.shows(due.version):
+            return Outcome.RESTORED, None
+        latest = f"delete marker {stack.markers[0].version}" if stack.is_hidden else f"version {stack.versions[0].version}"
+        return Outcome.FAILED, f"the {latest} is newer"
+
+    def _judge_deleting(self, due: DueObject, stack: _Stack) -> Verdict:
+        entry = stack.find(due.version)
+        # a marker stays while it hides a version that stays
+        if entry is None or (stack.is_hidden and stack.versions and entry == stack.markers[0]):
+            return Outcome.ALREADY_GONE, None
+        if entry in stack.markers:
+            return due
+        if why := "it is in sight again" if stack.shows(due.version) else self.check(entry):
+            return Outcome.SPARED, why
+        self.present[due.key] = entry
+        if due.key not in self.noted and (marker := self.bucket.marker_over(due.key, due.version, stack)):
+            self.noted[due.key] = marker
+        return due
+
+    def _settle(self, order: Order, due: DueObject, outcome: Outcome, answer: Answer) -> Outcome | None:
+        if order is Order.SET_ASIDE and outcome is not Outcome.FAILED:
+            self.placed[due.key] = answer.get("DeleteMarkerVersionId")
+            return None
+        if outcome is Outcome.FAILED and due.key in self.placed:
+            # its marker may hide another version
+            return Outcome.WITHHELD
+        return Outcome.RESTORED if order is Order.RESTORE else outcome
+
+
+@dataclass(kw_only=True)
+class _FolderTrash(_Trash):
+    """A folder behind delete markers, listed in a manifest in the trash of its root. It is hidden or shown whole."""
+
+    root: _Bucket
+    manifest: str
+    # what was in sight; every other version and marker, if these go too
+    current: Sequence[Entry] = ()
+    older: Sequence[Entry] = ()
+    is_listed: bool = False
+
+    def read(self) -> None:
+        """Read the manifest if there is one, also if a lifecycle rule has hidden it."""
+        if versions := self.root.stacks(self.manifest)[self.manifest].versions:
+            place = f"{self.root.name}/{self.root.prefix}{self.manifest}"
+            # without `start` the driver asks for the size of what is in sight
+            text = self.root.fs.cat_file(place, version_id=versions[0].version, start=0)
+            self.noted, *files = json.loads(text)
+            self.is_listed = True
+            self.current, self.older = ([Entry(*file) for file in part] for part in files)
+
+    def list_present(self, is_every: bool) -> None:
+        stacks = self.bucket.stacks().values()
+        self.current = [stack.versions[0] for stack in stacks if not stack.is_hidden]
+        if is_every:
+            self.older = [file for stack in stacks for file in (*stack.versions[not stack.is_hidden :], *stack.markers)]
+
+    def write(self) -> None:
+        self.permit()
+        body = json.dumps([self.noted, self.current, self.older]).encode()
+        self.root.fs.call_s3("put_object", Bucket=self.root.name, Key=self.root.prefix + self.manifest, Body=body)
+
+    def remove(self) -> None:
+        stack = self.root.stacks(self.manifest)[self.manifest]
+        request = _Request(self.root, _due([*stack.versions, *stack.markers]), self.permit)
+        _check_done(self.root, request.send(), *_NOT_THERE)
+
+    def carry_out(self, order: Order, objects: Sequence[DueObject], parallelism: int = 1) -> list[Result]:
+        settled = [(due, *verdict) for due, verdict in self._look(order, objects) if not isinstance(verdict, DueObject)]
+        if any(outcome not in _DONE[order] for _, outcome, _ in settled):
+            return settled
+        return super().carry_out(order, objects, parallelism)
+
+    def _stacks(self, keys: Sequence[str]) -> _Stacks:
+        return self.bucket.stacks(*keys)
+
+    def hide(self) -> RemovedFolder:
+        if not self.is_listed:
+            # first, so that a killed call can be finished
+            self.write()
+        try:
+            _check_done(self.bucket, self.carry_out(Order.SET_ASIDE, _due(self.current)), Outcome.SET_ASIDE)
+            if visible := self.bucket.files(versions=False):
+                raise FolderChanged(f"{quote(self.bucket.prefix + visible[0].key, 200)} was written since it was planned.")
+            self.write()
+        except Withheld:
+            raise
+        except Exception as fault:
+            try:
+                self._bring_back([file for file in self.current if file.key in self.present])
+            except Exception as second:
+                raise Withheld(f"{error_text(fault)} A part of it stays hidden for now: {error_text(second)}") from second
+            raise
+        return RemovedFolder(sum(file.size or 0 for file in (*self.current, *self.older)))
+
+    def show(self) -> RemovedFolder:
+        if self.is_listed:
+            visible = {file.key for file in self.bucket.files(versions=False)}
+            if strange := visible - {file.key for file in self.current}:
+                raise Refused(f"{quote(self.bucket.prefix + min(strange), 200)} was written in its place. Move it away first.")
+            self._bring_back(self.current)
+        return RemovedFolder(0)
+
+    def _bring_back(self, files: Sequence[Entry]) -> None:
+        results = self.carry_out(Order.RESTORE, _due(files))
+        try:
+            _check_done(self.bucket, results, Outcome.RESTORED)
+            self.remove()
+        except OSError as fault:
+            if any(outcome is Outcome.RESTORED for _, outcome, _ in results):
+                raise Withheld(f"A part of it is back: {error_text(fault)}") from fault
+            raise
+
+    def delete(self) -> RemovedFolder | None:
+        """Delete the versions, then the markers, so that nothing comes into sight."""
+        sizes = {due: file.size for file in (*self.current, *self.older) for due in _due([file])}
+        results = self.carry_out(Order.DELETE_ASIDE, [due for due, size in sizes.items() if size is not None])
+        _check_done(self.bucket, results, *_NOT_THERE)
+        markers = [due for due, size in sizes.items() if size is None] + [DueObject(*noted) for noted in self.noted.items()]
+        _check_done(self.bucket, self.carry_out(Order.DELETE_ASIDE, markers), *_NOT_THERE)
+        self.remove()
+        gone = [sizes[due] or 0 for due, outcome, _ in results if outcome is Outcome.DELETED]
+        return RemovedFolder(sum(gone)) if gone else None
+
+
 class _Request:
     """A request to delete objects, repeated for those that were refused for a transient reason."""
 
@@ -445,10 +714,15 @@ class _Request:
         permit: Permit,
         look: Look | None = None,
         pace: DeletionPace | None = None,
+        settle: Settle | None = None,
     ) -> None:
-        self.bucket, self.permit, self.look, self.pace = bucket, permit, look, pace or DeletionPace(0)
+        self.bucket = replace(bucket, fs=without_retries(bucket.fs, os.getpid()))
+        self.permit, self.pace, self.settle = permit, pace or DeletionPace(0), settle
+        self.look: Look = look or (lambda wanted: ((due, due) for due in wanted))
         self.left = {(due.key, due.version): due for due in objects}
         self.results: list[Result] = []
+        # more may be done than is known
+        self.is_unsure = False
 
     def send(self) -> list[Result]:
         """Return the outcome of each object. Raises nothing: a failure becomes the outcome of all remaining objects."""
@@ -458,7 +732,8 @@ class _Request:
             self._end([(due, Outcome.WITHHELD, str(fault)) for due in self.left.values()])
         except Exception as fault:  # noqa: BLE001 - drivers have exceptions of their own
             error = str(fault) if isinstance(fault, _PassingFault) else error_text(fault)
-            self._end([(due, Outcome.FAILED, error) for due in self.left.values()])
+            outcome = Outcome.WITHHELD if self.settle and self.is_unsure else Outcome.FAILED
+            self._end([(due, outcome, error) for due in self.left.values()])
         return self.results
 
     def _end(self, results: Sequence[Result]) -> None:
@@ -468,13 +743,18 @@ class _Request:
 
     def _attempt(self) -> None:
         self.pace.wait(len(self.left))
-        if self.look is not None:
-            self._end(list(self.look(list(self.left.values()))))
-        if not self.left:
+        going: dict[tuple[str, str | None], DueObject] = {}
+        names = []
+        for due, verdict in self.look(list(self.left.values())):
+            if isinstance(verdict, DueObject):
+                going[verdict.key, verdict.version] = due
+                names.append(self._name(verdict))
+            else:
+                self._end([(due, *verdict)])
+        if not going:
             return
         # inside the repeated function, so that each attempt asks again
         self.permit()
-        names = [self._name(due) for due in self.left.values()]
         try:
             if _NOT_IN_XML.search(names[0]["Key"]):
                 answer = self._delete_alone(names[0])
@@ -485,17 +765,27 @@ class _Request:
             if not _may_pass(fault):
                 raise
             raise self._again({_code_of(fault) or type(fault).__name__}) from fault
-        errors = {due: error for error in answer.get("Errors", ()) for due in self._named(error)}
-        deleted = {due: result for result in answer.get("Deleted", ()) for due in self._named(result) if due not in errors}
-        self._end([(due, *_outcome(due, result)) for due, result in deleted.items()])
-        self._end([(due, *_refusal(error)) for due, error in errors.items() if error["Code"] not in _PASSING])
+        items = (item for kind in ("Deleted", "Errors") for item in answer.get(kind, ()))
+        answers, codes = {name: item for item in items for name in self._named(item, going)}, set[str]()
+        for name, due in going.items():
+            item = answers.get(name, {"Code": ""})
+            outcome, error = _outcome(name, item)
+            if item.get("Code") in _PASSING:
+                codes.add(item["Code"])
+            elif settled := self.settle(due, outcome, item) if self.settle else outcome:
+                self._end([(due, settled, error)])
+        if codes:
+            raise self._again(codes)
         if self.left:
-            raise self._again({errors[due]["Code"] for due in self.left.values() if due in errors})
+            # without a pause: nothing was refused
+            self.is_unsure = True
+            self._attempt()
 
     def _again(self, codes: set[str]) -> _PassingFault:
+        self.is_unsure = True
         if _TOO_FAST & codes:
             self.pace.halve()
-        return _PassingFault(f"the store refused it repeatedly: {', '.join(sorted(codes)) or 'no reason given'}")
+        return _PassingFault(f"the store refused it repeatedly: {', '.join(sorted(codes)).strip(', ') or 'no reason given'}")
 
     def _name(self, due: DueObject) -> dict[str, str]:
         name = {"Key": self.bucket.prefix + due.key}
@@ -503,13 +793,13 @@ class _Request:
             return {**name, "VersionId": due.version}
         return {**name, "ETag": due.etag} if due.etag else name
 
-    def _named(self, answer: Answer) -> list[DueObject]:
+    def _named(self, answer: Answer, going: Mapping[tuple[str, str | None], DueObject]) -> list[tuple[str, str | None]]:
         # some servers leave versions out of an answer
         key = self.bucket.key_of(answer)
         for version in (answer.get("VersionId"), None):
-            if due := self.left.get((key, version)):
-                return [due]
-        return [due for due in self.left.values() if due.key == key]
+            if (key, version) in going:
+                return [(key, version)]
+        return [name for name in going if name[0] == key]
 
     def _delete_alone(self, name: Mapping[str, str]) -> Answer:
         if not _DOTS.isdisjoint(name["Key"].split(SEPARATOR)):
@@ -525,21 +815,23 @@ class _Request:
             if (code := _code_of(fault)) in _GONE | _CHANGED:
                 return {"Errors": [{"Key": name["Key"], "Code": code}]}
             raise
-        return {"Deleted": [{"Key": name["Key"], "DeleteMarker": answer.get("DeleteMarker")}]}
+        marker = {"DeleteMarker": answer.get("DeleteMarker"), "DeleteMarkerVersionId": answer.get("VersionId")}
+        return {"Deleted": [{"Key": name["Key"], **marker}]}
 
 
-def _outcome(due: DueObject, answer: Answer) -> tuple[Outcome, None]:
-    # The bucket keeps versions and none was named: the object is hidden, but still readable.
-    return (Outcome.HIDDEN if answer.get("DeleteMarker") and due.version is None else Outcome.DELETED), None
-
-
-def _refusal(error: Answer) -> tuple[Outcome, str | None]:
-    code = error["Code"]
+def _outcome(name: tuple[str, str | None], answer: Answer) -> tuple[Outcome, str | None]:
+    if (code := answer.get("Code")) is None:
+        # The bucket keeps versions and none was named: the object is hidden, but still readable.
+        return (Outcome.HIDDEN if answer.get("DeleteMarker") and name[1] is None else Outcome.DELETED), None
     if code in _GONE:
         return Outcome.ALREADY_GONE, None
     if code in _CHANGED:
         return Outcome.SPARED, ANOTHER
-    return Outcome.FAILED, ": ".join(filter(None, (code, error.get("Message"))))
+    return Outcome.FAILED, ": ".join(filter(None, (code, answer.get("Message"))))
+
+
+def _due(entries: Sequence[Entry]) -> list[DueObject]:
+    return [DueObject(entry.key, entry.version) for entry in entries]
 
 
 def _parts(objects: Sequence[DueObject]) -> list[Sequence[DueObject]]:
@@ -549,6 +841,36 @@ def _parts(objects: Sequence[DueObject]) -> list[Sequence[DueObject]]:
         together[at : at + KEYS_PER_REQUEST] for at in range(0, len(together), KEYS_PER_REQUEST)
     ]
     return parts + [[due] for due in objects if _NOT_IN_XML.search(due.key)]
+
+
+def _sent(requests: Sequence[_Request], parallelism: int) -> list[Result]:
+    with ThreadPoolExecutor(max(1, min(parallelism, len(requests)))) as threads:
+        return [result for part in threads.map(_Request.send, requests) for result in part]
+
+
+def _swept(results: Sequence[Result], present: Mapping[str, Entry]) -> list[SweptTarget]:
+    swept = []
+    for due, outcome, error in results:
+        size = present[due.key].size or 0 if due.key in present else 0
+        freed = size if outcome in (Outcome.DELETED, Outcome.SET_ASIDE) else 0
+        if outcome is Outcome.FAILED:
+            error = f"{quote(due.key, 200)} stays: {error}"
+        swept.append(SweptTarget(due.key, outcome, freed, error, size if outcome is Outcome.HIDDEN else 0))
+    return swept
+
+
+def _check_done(bucket: _Bucket, results: Sequence[Result], *done: Outcome) -> None:
+    if stays := [result for result in results if result[1] not in done]:
+        due, outcome, error = next((result for result in stays if result[1] is Outcome.WITHHELD), stays[0])
+        if outcome is Outcome.WITHHELD:
+            raise Withheld(error)
+        message = f"{len(stays)} of {len(results)} objects stay: {quote(bucket.prefix + due.key, 200)}: {error or 'it is gone'}"
+        raise OSError(message) if outcome is Outcome.FAILED else FolderChanged(message)
+
+
+def _is_own(key: str) -> bool:
+    # the placeholder of a folder itself, the file that identifies a root, and the lists of what is set aside
+    return key in ("", IDENTITY) or key.startswith(f"{TRASH}{SEPARATOR}")
 
 
 def _code_of(fault: Exception) -> str:

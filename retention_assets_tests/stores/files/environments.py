@@ -131,7 +131,11 @@ class Files(Environment):
         return {place for place in self.data() if place.startswith(begin)}
 
     def data(self) -> dict[str, bytes]:
-        return {place: content for place, content in self.everything().items() if not place.startswith("log/")}
+        ours = ("log/", "data/.retention-trash/")
+        return {place: content for place, content in self.everything().items() if not place.startswith(ours)}
+
+    def occupy(self, dataset: str, transaction: str) -> None:
+        self.put(dataset, transaction, "another", b"other bytes")
 
     def folder(self, dataset: str, transaction: str) -> str:
         return f"data/{dataset.partition('/')[2]}/{transaction}"

@@ -10,7 +10,7 @@ from typing import Any
 import boto3  # type: ignore[import-untyped]
 import pytest
 
-from retention_assets.outcomes import Outcome
+from retention_assets.outcomes import Order, Outcome
 from retention_assets.stores.files import FilesSettings
 from retention_assets.stores.files.store import FilesStore
 from retention_assets.stores.protocol import Remains, SweptTarget, Target
@@ -93,6 +93,17 @@ def test_a_root_in_which_all_is_hidden_is_not_empty_for_whoever_deletes_versions
     assert "is empty" in str(swept(bucket.store(), "lake/a", "T1")[0].error)
     assert [one.outcome for one in swept(bucket.store("delete"), "lake/a", "T1", "T10")] == [Outcome.DELETED] * 2
     assert bucket.versions("data/") == []
+
+
+def test_what_is_set_aside_comes_back_or_goes_with_its_bytes(bucket: Bucket) -> None:
+    store = bucket.store()
+    target = Target("T1", store.prepare("lake/a", ["T1"])[0].note, aside="1/2")
+    for _ in range(2):
+        assert store.carry_out(Order.SET_ASIDE, "lake/a", [target], 1) == [SweptTarget("T1", Outcome.SET_ASIDE, SIZE)]
+        assert [result.outcome for result in store.carry_out(Order.RESTORE, "lake/a", [target], 1)] == [Outcome.RESTORED]
+    store.carry_out(Order.SET_ASIDE, "lake/a", [target], 1)
+    assert store.carry_out(Order.DELETE_ASIDE, "lake/a", [target], 1) == [SweptTarget("T1", Outcome.DELETED, SIZE)]
+    assert bucket.versions() == [len("older version")]
 
 
 def suspended(method: str, place: str, _: bytes) -> tuple[str, str] | None:

@@ -15,7 +15,7 @@ from retention_assets.stores.files import log
 from retention_assets.stores.files.store import FilesStore
 from retention_assets.stores.files.tombstones import can_append
 from retention_assets.stores.protocol import SweptTarget
-from retention_assets_tests.stores.contract import Contract, Environment
+from retention_assets_tests.stores.contract import Contract, Environment, UndoContract
 from retention_assets_tests.stores.files.environments import S3, Files, LocalFiles, S3Files
 from retention_assets_tests.stores.files.sweeps import line, refusal, seen, swept
 
@@ -168,7 +168,7 @@ def test_branches_and_tags_may_stand_in_files_of_their_own(environment: Files, a
     assert swept(environment.store(), "lake/b", "T1") == [SweptTarget("T1", Outcome.DELETED, 3)]
 
 
-class TestLocalFiles(Contract):
+class TestLocalFiles(Contract, UndoContract):
     @pytest.fixture
     def environment(self, tmp_path: Path) -> Environment:
         return LocalFiles(tmp_path)

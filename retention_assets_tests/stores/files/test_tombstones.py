@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from retention_assets.frames import sound_log
-from retention_assets.outcomes import Outcome
+from retention_assets.outcomes import Order, Outcome
 from retention_assets.stores.files.store import FilesStore
 from retention_assets.stores.protocol import Target
 from retention_assets_tests.stores.files.environments import S3, Files, LocalFiles, S3Files, error
@@ -53,6 +53,19 @@ def test_a_second_delete_follows_the_first(empty: Files) -> None:
     swept(empty.store(), "lake/a", "T2", seen=True)
     second = head(empty.store())
     assert (second["parent"], second["file_names"]) == (first, ["d"])
+
+
+def test_what_comes_back_is_not_in_the_latest_view_again_and_the_answer_says_so(tmp_path: Path) -> None:
+    lake = seen(LocalFiles(tmp_path), BRANCHED)
+    store, before = lake.store(), lake.data()
+    [prepared] = store.prepare("lake/a", ["T1"])
+    due = [Target("T1", prepared.note, in_latest_view=True, aside="1/2")]
+    assert [one.outcome for one in store.carry_out(Order.SET_ASIDE, "lake/a", due, 1)] == [Outcome.SET_ASIDE]
+    added = head(store)
+    assert (added["type"], added["file_names"]) == ("DELETE", ["a"])
+    [back] = store.carry_out(Order.RESTORE, "lake/a", due, 1)
+    assert (back.outcome, "(retention-…)" in (back.error or "")) == (Outcome.RESTORED, True)
+    assert (lake.data(), head(store)) == (before, added)
 
 
 def test_a_log_without_lists_gets_a_delete_without_one_and_only_one(empty: Files) -> None:

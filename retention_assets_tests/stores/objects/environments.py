@@ -106,6 +106,9 @@ class Objects(Environment):
     def owned(self, dataset: str, transaction: str) -> set[str]:  # noqa: ARG002 - the contract's
         return {transaction} & self.data().keys()
 
+    def occupy(self, dataset: str, transaction: str) -> None:  # noqa: ARG002 - the contract's
+        self.put(transaction, b"other bytes", OLD + timedelta(days=50))
+
     def everything(self) -> dict[str, bytes]:
         return self.data()
 
@@ -130,8 +133,8 @@ class LocalObjects(Objects):
         (self.root / key).unlink()
 
     def data(self) -> dict[str, bytes]:
-        files = [file for file in self.root.rglob("*") if file.is_file() and file.name != ".retention-store"]
-        return {str(file.relative_to(self.root)): file.read_bytes() for file in files}
+        everything = self.everything().items()
+        return {key: content for key, content in everything if not key.startswith((".retention-store", ".retention-trash/"))}
 
     def everything(self) -> dict[str, bytes]:
         return {str(file.relative_to(self.root)): file.read_bytes() for file in self.root.rglob("*") if file.is_file()}
@@ -180,7 +183,7 @@ class S3Objects(Objects):
 class SqlObjects(Objects):
     """A table. What a row weighs says one of its columns."""
 
-    def __init__(self, folder: Path, url: str, pooled: bool = False) -> None:
+    def __init__(self, folder: Path, url: str, pooled: bool = False, key: TypeEngine[Any] | None = None) -> None:
         super().__init__(folder)
         self.url = url
         self.dialect = make_url(url).get_backend_name()
@@ -191,24 +194,34 @@ class SqlObjects(Objects):
         kinds: dict[str, TypeEngine[Any]] = {
             "postgresql": DateTime(timezone=True), "mysql": mysql.DATETIME(fsp=6), "sqlite": Text(),
         }  # fmt: skip
-        columns = [
-            Column("id", String(60), primary_key=True),
+        columns: list[Column[Any]] = [
+            # without a key of the table it may be null
+            Column("id", String(60), primary_key=True) if key is None else Column("id", key),
             Column("made", kinds[self.dialect]),
             Column("weight", BigInteger),
         ]
-        self.table = Table("objs", MetaData(), *columns, Column("tenant", String(40)))
+        self.table = Table("objs", MetaData(), *columns, Column("tenant", String(40)), Column("type", String(20)))
         self.table.metadata.create_all(self.engine)
+
+    def fill(self, *rows: Mapping[str, Any], made: datetime = OLD) -> None:
+        """Rows that are alike but for what is given."""
+        given = {"made": self._at(made), "weight": 1, "tenant": None, "type": None}
+        with self.engine.begin() as connection:
+            connection.execute(insert(self.table), [{**given, **row} for row in rows])
+
+    def _at(self, instant: datetime) -> Any:
+        if self.dialect == "postgresql":
+            return instant
+        plain = instant.replace(tzinfo=None)
+        return plain.isoformat(sep=" ") if self.dialect == "sqlite" else plain
 
     @property
     def listing(self) -> dict[str, Any]:
         return {"sql": {"url": self.url, "table": "objs", "key": "id", "created_at": "made", "size": "weight"}}
 
     def put(self, key: str, content: bytes, created_at: datetime = OLD) -> None:
-        at: Any = created_at if self.dialect == "postgresql" else created_at.replace(tzinfo=None)
-        row = {"id": key, "made": at.isoformat(sep=" ") if self.dialect == "sqlite" else at, "weight": len(content)}
-        with self.engine.begin() as connection:
-            connection.execute(delete(self.table).where(self.table.c.id == key))
-            connection.execute(insert(self.table), [row])
+        self.take(key)
+        self.fill({"id": key, "weight": len(content)}, made=created_at)
 
     def take(self, key: str) -> None:
         with self.engine.begin() as connection:

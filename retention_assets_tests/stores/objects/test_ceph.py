@@ -7,13 +7,12 @@ from typing import Any
 from uuid import uuid4
 
 import boto3  # type: ignore[import-untyped]
-import fsspec  # type: ignore[import-untyped]
 import pytest
 
 from retention_assets.outcomes import Outcome
 from retention_assets.stores.objects import ObjectsSettings
 from retention_assets.stores.objects.store import ObjectsStore
-from retention_assets.stores.places import file_systems
+from retention_assets_tests.ceph import forget_connections
 from retention_assets_tests.stores.objects.environments import read_some, write_lines
 from retention_assets_tests.stores.objects.sweeps import planned, swept
 
@@ -57,14 +56,9 @@ class Bucket:
 def bucket(tmp_path: Path, ceph: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
     for name, value in ceph.items():
         monkeypatch.setenv(name, value)
-    _forget_connections()
+    forget_connections()
     yield Bucket(tmp_path, ceph)
-    _forget_connections()
-
-
-def _forget_connections() -> None:
-    fsspec.get_filesystem_class("s3").clear_instance_cache()
-    file_systems.without_retries.cache_clear()
+    forget_connections()
 
 
 @pytest.mark.parametrize("versions", [False, True], ids=["plain", "versions"])

@@ -8,7 +8,7 @@ import pytest
 
 from retention_assets import clock
 from retention_assets.stores.objects import store
-from retention_assets_tests.stores.contract import Contract, Environment
+from retention_assets_tests.stores.contract import Contract, Environment, UndoContract
 from retention_assets_tests.stores.files.environments import S3
 from retention_assets_tests.stores.objects.environments import LocalObjects, S3Objects, SqlObjects
 
@@ -33,7 +33,7 @@ class ObjectsContract(Contract):
         assert environment.store().tokens(["others/a"]) == {}
 
 
-class TestFolder(ObjectsContract):
+class TestFolder(ObjectsContract, UndoContract):
     @pytest.fixture
     def environment(self, tmp_path: Path) -> Environment:
         return LocalObjects(tmp_path)

@@ -13,13 +13,6 @@ LATER = OLD + timedelta(days=1)
 ANOTHER = "another object now"
 
 
-def test_an_object_that_is_as_it_was_planned_is_deleted(objects: Objects) -> None:
-    store = objects.store()
-    found = swept(store, planned(store, "a/one", "a/two"))
-    assert found == {key: SweptTarget(key, Outcome.DELETED, len(key)) for key in ("a/one", "a/two")}
-    assert objects.data().keys() == {"a/three"}
-
-
 @pytest.mark.parametrize(
     ("content", "created_at"),
     [

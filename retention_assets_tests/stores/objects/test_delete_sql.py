@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, insert, select, text, update
 
-from retention_assets.outcomes import Outcome
+from retention_assets.outcomes import Order, Outcome
 from retention_assets.sql.errors import WriteFailed
 from retention_assets.sql.foreign import ForeignDatabase
 from retention_assets.sql.guarded_delete import GuardedDelete
@@ -39,18 +39,6 @@ def test_rows_that_are_as_they_were_planned_go_and_others_stay(table: SqlObjects
     assert table.data().keys() == {"a/one", "a/two"}
 
 
-def test_a_row_that_can_not_go_is_found_by_halves(table: SqlObjects) -> None:
-    store = table.store()
-    keys = [f"a/{number}" for number in range(7)]
-    for key in keys:
-        table.put(key, b"x")
-    targets = planned(store, *keys)
-    with table.broken("blobs/a", "a/4"):
-        found = swept(store, targets)
-    assert [found[key].outcome for key in keys] == [*[Outcome.DELETED] * 4, Outcome.FAILED, *[Outcome.DELETED] * 2]
-    assert "told to fail" in (found["a/4"].error or "")
-
-
 @pytest.fixture
 def lite(tmp_path: Path) -> SqlObjects:
     (tmp_path / "lite").mkdir()
@@ -63,10 +51,9 @@ def in_realms(lite: SqlObjects) -> dict[str, Any]:
     with lite.engine.begin() as connection:
         connection.execute(text("DROP TABLE objs"))
         connection.execute(
-            text("CREATE TABLE objs (id TEXT, made TEXT, weight INTEGER, tenant TEXT, PRIMARY KEY (tenant, id))")
+            text("CREATE TABLE objs (id TEXT, made TEXT, weight INTEGER, tenant TEXT, type TEXT, PRIMARY KEY (tenant, id))")
         )
-        row = {"id": "one", "made": OLD.replace(tzinfo=None).isoformat(sep=" "), "weight": 5}
-        connection.execute(insert(lite.table), [{**row, "tenant": name} for name in ("r1", "r2")])
+    lite.fill(*({"id": "one", "weight": 5, "tenant": name} for name in ("r1", "r2")))
     return {"listing": {"sql": {**lite.listing["sql"], "realm": "tenant"}}, "dataset": "{realm}"}
 
 
@@ -122,6 +109,15 @@ def test_of_what_nobody_knows_whether_it_was_committed_nothing_is_said_to_be_gon
     assert {one.bytes for one in swept(store, begun(targets)).values()} == {1}
 
 
+def test_rows_can_not_be_set_aside(lite: SqlObjects) -> None:
+    lite.put("a/one", b"x")
+    store = lite.store()
+    assert not store.capabilities.undo
+    assert "Leave `undo` out" in (store.undo_fault() or "")
+    [found] = store.carry_out(Order.SET_ASIDE, "blobs/a", planned(store, "a/one"), 1)
+    assert (found.outcome, found.error, list(lite.data())) == (Outcome.FAILED, store.undo_fault(), ["a/one"])
+
+
 def test_a_row_that_came_into_another_realm_is_not_the_one_that_was_planned(lite: SqlObjects) -> None:
     store = lite.store(**in_realms(lite))
     targets = planned(store, "one", dataset="blobs/r1")
@@ -136,7 +132,7 @@ def test_a_row_that_came_into_another_realm_is_not_the_one_that_was_planned(lite
 def test_several_rows_of_one_key_stay(lite: SqlObjects, comes: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with lite.engine.begin() as connection:
         connection.execute(text("DROP TABLE objs"))
-        connection.execute(text("CREATE TABLE objs (id TEXT, made TEXT, weight INTEGER, tenant TEXT)"))
+        connection.execute(text("CREATE TABLE objs (id TEXT, made TEXT, weight INTEGER, tenant TEXT, type TEXT)"))
     lite.put("a/one", b"x")
     store = lite.store()
     targets = planned(store, "a/one")

@@ -22,7 +22,7 @@ from retention_assets.outcomes import Outcome
 from retention_assets.policy import Hold
 from retention_assets.stores.objects.listings import PathObjects as LocalListing
 from retention_assets.stores.objects.references import open_references
-from retention_assets.stores.objects.scan_result import ScanResult, SourceCount
+from retention_assets.stores.objects.scan_result import ScanResult, SourceCount, own_peaks
 from retention_assets.stores.objects.sources.files import LineSource
 from retention_assets.sweep import read_fresh
 from retention_assets.sweep.read import Wanted, among_asked
@@ -123,6 +123,7 @@ def test_a_source_that_shrank_since_the_last_scan_ends_the_sweep(cycle: ObjectsC
     (source,) = open_references(cycle.objects.store().settings)
     counts = [SourceCount(source.label, 9, 9)]
     last = ScanResult("blobs", DUE, DUE, DUE, DUE, salt="", filter="fingerprints", effective_fpp=0.0, sources=counts)
+    last.peaks = own_peaks(last)
     cycle.objects.refers("elsewhere")
     cycle.marks()
     monkeypatch.setattr(Scans, "last_whole_result", lambda *_: last.as_json())

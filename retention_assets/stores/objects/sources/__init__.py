@@ -120,13 +120,15 @@ class ShareRows:
     source: RowSource
     share: Any
     name: str
-    pace: Pace
+    # rows per second; 0 is unlimited
+    rate: float
     # if False, rows lose their realms
-    has_realms: bool = True
-    is_stopped: Callable[[], bool] = never
+    has_realms: bool
+    is_stopped: Callable[[], bool]
     end: ShareEnd | None = None
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
+        pace = Pace(self.rate)
         if self.is_stopped():
             raise LookStopped
         with naming(self.source):
@@ -143,7 +145,7 @@ class ShareRows:
                 if self.is_stopped():
                     raise LookStopped
                 part = batch.slice(begin, _MOST)
-                self.pace.take(part.num_rows)
+                pace.take(part.num_rows)
                 if not self.has_realms:
                     realms = pa.nulls(part.num_rows, pa.string())
                     part = part.set_column(part.schema.get_field_index("realm"), "realm", realms)
@@ -183,8 +185,11 @@ def read_whole(
     for turn in range(ROUNDS):
         if shares:
             each = rate / min(tasks.slots, len(shares))
-            step = partial(_read_share, sources, tuple(shares), turn, read, each, has_realms, is_stopped)
-            done += tasks.run(step, len(shares))
+            rows = [
+                ShareRows(at, sources[at], share, f"{at:04d}-{turn}-{number:06d}", each, has_realms, is_stopped)
+                for number, (at, share) in enumerate(shares)
+            ]
+            done += tasks.run(partial(_read_share, read, rows), len(rows))
         shares = []
         for at, source in enumerate(sources):
             with naming(source):
@@ -198,21 +203,11 @@ def read_whole(
     )
 
 
-def _read_share(
-    sources: Sequence[RowSource],
-    shares: Sequence[tuple[int, Any]],
-    turn: int,
-    read: ReadRows[Result],
-    rate: float,
-    has_realms: bool,
-    is_stopped: Callable[[], bool],
-    number: int,
-) -> ShareRead[Result]:
-    began, (at, share) = moment().running, shares[number]
-    rows = ShareRows(at, sources[at], share, f"{at:04d}-{turn}-{number:06d}", Pace(rate), has_realms, is_stopped)
+def _read_share(read: ReadRows[Result], shares: Sequence[ShareRows], number: int) -> ShareRead[Result]:
+    began, rows = moment().running, shares[number]
     result = read(rows)
     assert rows.end is not None, "rows are read to their end"
-    return ShareRead(at, rows.end, result, moment().running - began)
+    return ShareRead(rows.number, rows.end, result, moment().running - began)
 
 
 def count_sources(
@@ -220,10 +215,9 @@ def count_sources(
 ) -> list[SourceCount]:
     """Count rows of each source, and its files or shares: 0 if it names none, or if its settings say that they come and go."""
     counts = []
-    for number, source in enumerate(sources):
+    for number, (source, about) in enumerate(zip(sources, settings, strict=True)):
         ends = [part.end for part in read if part.source == number]
-        is_changing = number < len(settings) and settings[number].shards is not None
-        shards = {name for end in ends for name in shards_of(source, end.share)} if not is_changing else ()
+        shards = {name for end in ends for name in shards_of(source, end.share)} if about.shards is None else ()
         rows = sum(end.rows for end in ends)
         counts.append(SourceCount(f"{kind}{source.label}", rows, rows, shards=len(shards)))
     return counts

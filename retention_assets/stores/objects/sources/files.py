@@ -134,7 +134,6 @@ class _LineReader:
         self.lines = self.rows = 0
 
     def read(self, plain: Path) -> Iterator[pa.RecordBatch]:
-        """Raises SourceNotWhole if the file is not whole."""
         with plain.open("rb") as stream:
             last = b""
             for block in iter(partial(stream.read, _BLOCK), b""):

@@ -58,23 +58,16 @@ class ColumnRoles:
     def derived(self) -> bool:
         return any(role in DERIVED for role, _ in self.needed)
 
-    def among(self, there: Collection[str], where: str) -> dict[str, str]:
-        """Columns of a list by role. Raises Refused if a needed one is missing."""
+    def among(self, there: Collection[str], where: str, wanted: Collection[str] | None = None) -> dict[str, str]:
+        """Columns of a list by role: the key and the wanted ones, or all. Raises Refused if a needed one is missing."""
         for role, name in self.needed:
             if name not in there:
                 raise Refused(
                     f"{where} has no column {name} for the {role} of each object. It has {', '.join(there) or 'none'}. "
                     "Name the right one under `columns` in the settings."
                 )
-        return dict(self.needed) | {role: name for role, name in self.optional if name in there}
-
-
-def some_roles(roles: dict[str, str], columns: Collection[str] | None) -> dict[str, str]:
-    """Restrict roles to the given columns, or keep all; the key always stays."""
-    if columns is None:
-        return roles
-    wanted = {"key", *columns} | ({"etag", "version"} if "condition" in columns else set())
-    return {role: name for role, name in roles.items() if role in wanted}
+        roles = dict(self.needed) | {role: name for role, name in self.optional if name in there}
+        return roles if wanted is None else {role: name for role, name in roles.items() if role in ("key", *wanted)}
 
 
 def derived_columns(settings: ObjectsSettings) -> dict[str, str]:
@@ -98,11 +91,12 @@ def objects_of(batch: pa.RecordBatch, roles: dict[str, str], whole_seconds: bool
             columns[role] = column if column.type == kind else column.cast(kind)
         except pa.ArrowException as fault:
             raise _refusal(where, name, str(fault)) from None
-    key, version, etag = columns.pop("key"), columns.pop("version", None), columns.pop("etag", None)
+    key, tags = columns.pop("key"), {name: columns.pop(name) for name in ("version", "etag") if name in columns}
     if key.null_count:
         raise _refusal(where, roles["key"], "an object has no key")
-    if version is not None or etag is not None:
-        columns["condition"] = tagged_conditions(version, etag)
+    if tags:
+        missing = pa.nulls(len(key), pa.string())
+        columns["condition"] = tagged_conditions(tags.get("version", missing), tags.get("etag", missing))
     return objects_batch(key, columns)
 
 
@@ -113,9 +107,7 @@ def instants(column: pa.Array, where: str, name: str, whole_seconds: bool = Fals
     try:
         if pa.types.is_timestamp(column.type):
             # Truncation makes no object younger.
-            times = (
-                column if column.type == INSTANT else column.cast(pa.timestamp("us", column.type.tz), safe=False).cast(INSTANT)
-            )
+            times = column.cast(INSTANT, safe=False)
         elif pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
             times = instant_columns(column.cast(pa.string()))
         else:
@@ -231,7 +223,7 @@ class ParquetObjects(FinishedListing):
         for part in share:
             where = part.file.shown
             with self._opened(part) as file:
-                roles = some_roles(self.roles.among(file.schema_arrow.names, where), columns)
+                roles = self.roles.among(file.schema_arrow.names, where, columns)
                 groups = list(range(file.num_row_groups)) if part.groups is None else list(part.groups)
                 names = list(dict.fromkeys(roles.values()))
                 rows, expected = 0, sum(file.metadata.row_group(group).num_rows for group in groups)
@@ -320,7 +312,7 @@ class TableObjects(FinishedListing):
 
     def _scan(self, table: "Table", snapshot: int, columns: Collection[str] | None = None) -> tuple["DataScan", dict[str, str]]:
         there = [field.name for field in table.scan(snapshot_id=snapshot).projection().fields]
-        roles = some_roles(self.roles.among(there, f"The table {self.table.name}"), columns)
+        roles = self.roles.among(there, f"The table {self.table.name}", columns)
         return table.scan(selected_fields=tuple(dict.fromkeys(roles.values())), snapshot_id=snapshot), roles
 
     @contextmanager

@@ -7,13 +7,13 @@ import hashlib
 import json
 import re
 import tempfile
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import IO
+from typing import IO, Any
 from urllib.parse import unquote_plus
 
 import pyarrow as pa
@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 from retention_assets.errors import Refused
 from retention_assets.policy.durations import from_micros
 from retention_assets.settings.places import has_scheme, mask_secrets, without_scheme
-from retention_assets.stores.objects.sources.finished import FinishedListing, objects_of, packed, some_roles
+from retention_assets.stores.objects.sources.finished import FinishedListing, objects_of, packed
 from retention_assets.stores.places.file_systems import FileSystem, is_s3, open_file_system
 
 _MANIFEST, _CHECKSUM = "manifest.json", "manifest.checksum"
@@ -85,10 +85,10 @@ class InventoryObjects(FinishedListing):
         files = sorted(self._delivery.files, key=lambda file: (-file.size, file.place))
         return packed(files, lambda file: file.size, min(wanted, len(files)))
 
-    def read(self, share: tuple[InventoryFile, ...], columns: Collection[str] | None = None) -> Iterator[pa.RecordBatch]:
+    def read(self, share: tuple[InventoryFile, ...], columns: Any = None) -> Iterator[pa.RecordBatch]:  # noqa: ARG002 - derives none
         for file in share:
             with self._copied(file) as copy:
-                for batch in self._rows(file, copy, columns):
+                for batch in self._rows(file, copy):
                     if len(batch):
                         yield batch
 
@@ -193,7 +193,7 @@ class InventoryObjects(FinishedListing):
             copy.seek(0)
             yield copy
 
-    def _rows(self, file: InventoryFile, copy: IO[bytes], columns: Collection[str] | None) -> Iterator[pa.RecordBatch]:
+    def _rows(self, file: InventoryFile, copy: IO[bytes]) -> Iterator[pa.RecordBatch]:
         where = mask_secrets(file.place)
         root = without_scheme(self.path).lstrip("/").partition("/")[2].strip("/") if self.path else ""
         try:
@@ -204,7 +204,7 @@ class InventoryObjects(FinishedListing):
                         f"The inventory {where} has no {missing}. Choose `Last modified` among the fields of the inventory"
                         " (the key is always there)."
                     )
-                roles = some_roles({role: name for role, name in _ROLES.items() if name in there}, columns)
+                roles = {role: name for role, name in _ROLES.items() if name in there}
                 yield objects_of(_below(batch, f"{root}/" if root else ""), roles, True, where)
         except (pa.ArrowException, EOFError, gzip.BadGzipFile) as fault:
             [line, *_] = str(fault).splitlines() or [type(fault).__name__]

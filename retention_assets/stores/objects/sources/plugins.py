@@ -33,7 +33,6 @@ class PluginSource:
         _ = self._plugin
 
     def __reduce__(self) -> tuple[type["PluginSource"], tuple[str, Mapping[str, Any]]]:
-        """Pickle the settings, not the instance."""
         return type(self), (self.use, self.options)
 
     @property
@@ -51,7 +50,6 @@ class PluginSource:
         return list(shards_of(self._plugin, share))
 
     def read(self, share: Any) -> Generator[pa.RecordBatch, None, ShareEnd]:
-        """Rows of a share; their number must be the one that the plugin returns."""
         rows, items = 0, self._thread.call(self.label, lambda: self._plugin.read(share))
         if not isinstance(items, Generator):
             raise SourceNotWhole(f"{self.label} is not whole: its read() gave {type(items).__name__}; expected {_EXPECTED}.")
@@ -65,20 +63,19 @@ class PluginSource:
                 break
             # Any exception means that the share was not read to its end.
             except Exception as fault:
-                done = f"after {rows + len(waiting):,} rows: {type(fault).__name__}: {mask_text(str(fault))}"
+                done = f"after {rows:,} rows: {type(fault).__name__}: {mask_text(str(fault))}"
                 raise SourceNotWhole(f"{self.label} is not whole: it failed {done}") from fault
             is_batch = isinstance(item, pa.RecordBatch | pa.Table)
-            if not is_batch:
-                waiting.append(self._row(item, rows + len(waiting) + 1))
             if waiting and (is_batch or len(waiting) >= _BATCH):
-                rows += len(waiting)
                 yield self._batch(waiting, rows)
                 waiting = []
             if is_batch:
                 rows += len(item)
                 yield from self._batches(item, rows)
+            else:
+                rows += 1
+                waiting.append(self._row(item, rows))
         if waiting:
-            rows += len(waiting)
             yield self._batch(waiting, rows)
         if not isinstance(end, ShareEnd) or type(end.rows) is not int or end.rows != rows:
             # A share may contain a password, so it is not shown.
@@ -173,7 +170,6 @@ class PluginSource:
 
 
 def load_plugin(use: str) -> Any:
-    """Load the class. Raises Refused if it does not exist."""
     module, colon, name = use.partition(":")
     if colon:
         try:

@@ -24,7 +24,7 @@ from retention_assets.stores.files.settings import FilesSettings
 from retention_assets.stores.iceberg.settings import IcebergSettings
 from retention_assets.stores.objects.sources import ROUNDS, ShareEnd, SourceNotWhole
 from retention_assets.stores.objects.tables import REFERENCES
-from retention_assets.stores.places import IDENTITY
+from retention_assets.stores.places import IDENTITY, TRASH
 
 if TYPE_CHECKING:
     from retention_assets.stores.iceberg.store import IcebergStore
@@ -299,8 +299,8 @@ class TableFileSource:
 
 @dataclass(frozen=True)
 class TransactionFolderSource:
-    """The folder of every transaction in the log of a `files` store, its log and its marker; data in no such folder is not
-    referred to. Shares are datasets; the empty share stands for the log itself and the marker. The proof is the version of the
+    """The folder of every transaction in the log of a `files` store, its log, its marker and its trash; data in no such folder
+    is not referred to. Shares are datasets; the empty share stands for the store's own files. The proof is the version of the
     log's files that were read."""
 
     label: str
@@ -344,10 +344,10 @@ class TransactionFolderSource:
 
     def _of_store(self) -> pa.RecordBatch:
         # The log may be one file, or a folder to which every sweep adds files.
-        log = pa.array([self.settings.log], pa.string())
-        marker = pa.array([f"{FolderLayout.of(self.settings).root}/{IDENTITY}"], pa.string())
-        keys = [self.root.keys(log, self.label), self.root.folders(log, self.label), self.root.keys(marker, self.label)]
-        return _references(pa.concat_arrays(keys), f"store {self.settings.name}: the store's own files")
+        log, root = self.settings.log, FolderLayout.of(self.settings).root
+        files = self.root.keys(pa.array([log, f"{root}/{IDENTITY}"], pa.string()), self.label)
+        folders = self.root.folders(pa.array([log, f"{root}/{TRASH}"], pa.string()), self.label)
+        return _references(pa.concat_arrays([files, folders]), f"store {self.settings.name}: the store's own files")
 
     @contextmanager
     def _faults(self) -> Iterator[None]:

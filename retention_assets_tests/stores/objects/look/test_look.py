@@ -23,15 +23,15 @@ from retention_assets.stores.objects import hits, look
 from retention_assets.stores.objects.fingerprints import Fingerprints
 from retention_assets.stores.objects.folder import ScanFolder
 from retention_assets.stores.objects.hits import GivenKeys, witnesses_among
-from retention_assets.stores.objects.look import LookOrder, ObjectsLook, find_witnesses, look_in
+from retention_assets.stores.objects.look import LookOrder, ObjectsLook, look_in
 from retention_assets.stores.objects.references import ShareEnd
-from retention_assets.stores.objects.scan_result import ScanResult, SourceCount
+from retention_assets.stores.objects.scan_result import ScanResult, SourceCount, own_peaks
 from retention_assets.stores.objects.store import ObjectsStore
 from retention_assets.stores.objects.tables import EDGES
 from retention_assets.stores.protocol import LookingStore
 from retention_assets_tests.rounds import rounds
 from retention_assets_tests.stores.objects.environments import OLD, LocalObjects, SqlObjects, read_some, write_lines
-from retention_assets_tests.stores.objects.look.test_witnesses import asked, retained
+from retention_assets_tests.stores.objects.look.test_witnesses import asked, retained, settings_of, witnesses
 from retention_assets_tests.stores.objects.references.sources import Said
 from retention_assets_tests.stores.objects.test_store import classes
 
@@ -89,7 +89,7 @@ def test_any_subset_of_what_is_due_is_answered_for_as_all_of_it(tmp_path: Path, 
         ]
         over = [Shared(some(12, keys, keys, [None, *realms]), schema=EDGES) for _ in range(random_.randrange(3))]
         pairs = [(realm, str(key)) for realm, key in some(12, realms, keys)]
-        order = LookOrder(said, over, InParts(sorted({key for _, key in pairs})))
+        order = LookOrder(said, over, InParts(sorted({key for _, key in pairs})), now, settings_of(said, over))
         found = travelled(look_in(ManyTasks(), order, ScanFolder(str(tmp_path / str(seed)))))
         assert found.fault is None
         part = random_.sample(pairs, len(pairs) // 2)
@@ -124,10 +124,10 @@ def test_keys_of_one_fingerprint_are_told_apart() -> None:
     # It means the key of that name, and no folder.
     plain = Said([("g/", None, None)])
     named = ((None, "a"), (None, "b/x"), ("s", "c"), (None, "d"), (None, "e"), (None, "f"), (None, "g/x"))
-    table = find_witnesses([said, plain], asked(*named))
+    table = witnesses([said, plain], asked(*named))
     assert sorted(row["key"] for row in table.to_pylist()) == ["a", "b/x"]
     with pytest.raises(Refused, match="Two keys of edges have the same fingerprint"):
-        find_witnesses([said], asked(*named), [Said([("other", "e", None), ("a", "f", None)], schema=EDGES)])
+        witnesses([said], asked(*named), [Said([("other", "e", None), ("a", "f", None)], schema=EDGES)])
 
 
 @pytest.mark.usefixtures("alike")
@@ -182,7 +182,7 @@ def test_what_is_written_after_a_look_began_is_young(folder: LocalObjects, tmp_p
 
 def test_a_finished_list_is_as_old_as_it_is(tmp_path: Path) -> None:
     """What is younger than the list is nothing that was looked for in time."""
-    order = LookOrder([Said([])], [], InParts(["a"]), begin=lambda: OLD)
+    order = LookOrder([said := Said([])], [], InParts(["a"]), lambda: OLD, settings_of([said]))
     assert look_in(TasksHere(), order, ScanFolder(str(tmp_path))).listed_as_of == OLD
     # And none is of the future.
     ahead = look_in(TasksHere(), replace(order, begin=lambda: now() + timedelta(days=9)), ScanFolder(str(tmp_path / "ahead")))
@@ -204,13 +204,15 @@ def test_the_time_is_asked_before_edges_and_these_before_references(tmp_path: Pa
         return OLD
 
     over = Noted([("a", "b", None)], "edges", schema=EDGES)
-    look_in(TasksHere(), LookOrder([Noted([], "references")], [over], InParts(["b"]), begin), ScanFolder(str(tmp_path)))
+    said = Noted([], "references")
+    order = LookOrder([said], [over], InParts(["b"]), begin, settings_of([said], [over]))
+    look_in(TasksHere(), order, ScanFolder(str(tmp_path)))
     assert asked == ["time", "edges", "references"]
 
 
-def test_a_source_that_shrank_is_not_made_up_for_by_another(folder: LocalObjects, tmp_path: Path) -> None:
+def test_a_source_that_shrank_is_not_made_up_for_by_another(tmp_path: Path) -> None:
     said = [Said([("x", None, None)], "one"), Said([(f"y{number}", None, None) for number in range(20)], "two")]
-    order = LookOrder(said, [], InParts(["a"]), settings=folder.store().settings, last=before(one=9, two=9))
+    order = LookOrder(said, [], InParts(["a"]), now, settings_of(said), last=before(one=9, two=9))
     found = look_in(TasksHere(), order, ScanFolder(str(tmp_path / "look")))
     assert str(found.fault).startswith("one had 9 references last time and has 1, ")
 
@@ -222,14 +224,15 @@ def test_references_are_read_no_faster_than_the_settings_say(
     monkeypatch.setattr(f"{place}.moment", lambda: SimpleNamespace(running=clock[0]))
     monkeypatch.setattr(f"{place}.sleep", lambda seconds: clock.append(clock.pop() + seconds))
     settings = folder.store(rates={"references": 4}).settings
-    order = LookOrder([Said([("x", None, None)] * 8)], [], InParts(["a"]), settings=settings)
+    order = LookOrder([Said([("x", None, None)] * 8)], [], InParts(["a"]), now, settings)
     look_in(TasksHere(), order, ScanFolder(str(tmp_path / "look")))
     assert clock == [2.0]
 
 
 def before(**references: int) -> ScanResult:
     counts = [SourceCount(label, number, number) for label, number in references.items()]
-    return ScanResult("blobs", OLD, OLD, OLD, OLD, salt="", filter="fingerprints", effective_fpp=0.0, sources=counts)
+    result = ScanResult("blobs", OLD, OLD, OLD, OLD, salt="", filter="fingerprints", effective_fpp=0.0, sources=counts)
+    return replace(result, peaks=own_peaks(result))
 
 
 def test_a_look_of_the_day_before_is_no_look(folder: LocalObjects, tmp_path: Path) -> None:
@@ -273,17 +276,6 @@ def test_a_source_that_is_not_whole_concerns_only_those_that_need_it(folder: Loc
         read_some(store, {"blobs/b": ["b/one"]}, ["a"])
 
 
-def test_what_a_source_raises_is_told_with_its_kind_and_the_source(tmp_path: Path) -> None:
-    def fail() -> list[str]:
-        raise ValueError("no more of this")
-
-    order = LookOrder([Said([("a", None, None)], proof=fail)], [], InParts(["a"]))
-    found = look_in(TasksHere(), order, ScanFolder(str(tmp_path)))
-    assert found.fault == "said: ValueError: no more of this"
-    with pytest.raises(Refused, match="no more of this"):
-        found.check()
-
-
 def test_a_look_ends_when_it_is_told_to(tmp_path: Path) -> None:
     """In the middle of a source."""
     read: list[int] = []
@@ -296,7 +288,8 @@ def test_a_look_ends_when_it_is_told_to(tmp_path: Path) -> None:
                 yield pa.record_batch([["a"], [None], [None]], schema=self.schema)
             return ShareEnd(share, 100)
 
-    order = LookOrder([Long([])], [], InParts(["a"]), is_stopped=lambda: len(read) >= 3)
+    long = Long([])
+    order = LookOrder([long], [], InParts(["a"]), now, settings_of([long]), is_stopped=lambda: len(read) >= 3)
     found = look_in(TasksHere(), order, ScanFolder(str(tmp_path)))
     assert found.fault == "the check of references was stopped"
     assert len(read) == 3

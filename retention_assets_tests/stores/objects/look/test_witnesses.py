@@ -2,16 +2,19 @@
 
 import random
 from collections.abc import Sequence
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
+from retention_assets.stores.objects import ObjectsSettings
 from retention_assets.stores.objects.hits import WITNESSES
 from retention_assets.stores.objects.look import find_witnesses
 from retention_assets.stores.objects.references import SourceNotWhole
 from retention_assets.stores.objects.tables import EDGES
-from retention_assets_tests.stores.objects.references.sources import Said
+from retention_assets_tests.stores.objects.references.sources import Said, settings
 
+HERE = Path(__file__).parent
 Pair = tuple[str | None, str]
 
 
@@ -25,8 +28,18 @@ def edges(*rows: tuple[str, str, str | None]) -> list[Said]:
     return [Said(list(rows), "edges", schema=EDGES)]
 
 
+def settings_of(sources: Sequence[Said], over: Sequence[Said] = ()) -> ObjectsSettings:
+    """Settings with as many sources, of a folder in which nothing has the name of a key."""
+    lines = {"lines": "none"}
+    return settings(HERE, *[lines] * len(sources), edges=[lines] * len(over), path=str(HERE))
+
+
+def witnesses(sources: Sequence[Said], table: pa.Table, over: Sequence[Said] = ()) -> pa.Table:
+    return find_witnesses(sources, table, over, settings_of(sources, over), ())
+
+
 def found(sources: Sequence[Said], *pairs: Pair, over: Sequence[Said] = ()) -> list[tuple[str | None, ...]]:
-    table = find_witnesses(sources, asked(*pairs), over)
+    table = witnesses(sources, asked(*pairs), over)
     assert table.schema == WITNESSES
     return sorted((tuple(row.values()) for row in table.to_pylist()), key=str)
 
@@ -86,7 +99,7 @@ def test_one_source_that_is_not_whole_tells_nothing(broken: str) -> None:
     good, bad = Said([("a", None, None)]), Said([("b", None, None)], proof=proof.get("references", list))
     over = Said([("a", "b", None)], schema=EDGES, proof=proof.get("edges", list))
     with pytest.raises(SourceNotWhole, match="told to"):
-        find_witnesses([good, bad], asked((None, "a")), [over])
+        witnesses([good, bad], asked((None, "a")), [over])
 
 
 def test_a_long_chain_of_edges_is_walked_to_its_end() -> None:
