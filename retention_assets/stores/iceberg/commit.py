@@ -1,5 +1,5 @@
-"""Removes exactly the planned snapshots from a table's metadata in one optimistic commit. Only here PyIceberg's private names
-are used.
+"""Removes exactly the planned snapshots from a table's metadata, or puts some back, in one optimistic commit. Only here
+PyIceberg's private names are used.
 
 A catalog that removes a snapshot silently drops every branch and tag that points at it. Requirements that the known refs stay
 where they are miss a ref that was made a moment ago. Catalogs that apply commits in this program (SQL, Hive, Glue, DynamoDB,
@@ -9,9 +9,13 @@ has no such requirement: there, `refs_dropped` looks afterwards at the metadata 
 The log of current snapshots, which time travel reads, is cut after the last entry of a removed snapshot. With a gap in it, the
 entry before the gap would answer for the time of what is gone, with another state. Servers do the same by Iceberg's
 specification.
+
+A catalog takes the sequence number and the time of the table from the snapshot that was added last. After an old one they would
+be behind those of other snapshots, and readers in Java refuse such a table. So a stand-in for a new snapshot is added last, and
+removed in the same commit. A server may refuse old snapshots nevertheless: a commit that sets aside makes it take one first.
 """
 
-from collections.abc import Collection, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -21,18 +25,32 @@ from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRef
-from pyiceberg.table.snapshots import SnapshotLogEntry
+from pyiceberg.table.snapshots import Operation, Snapshot, SnapshotLogEntry, Summary
 from pyiceberg.table.update import (
+    AddSnapshotUpdate,
     AssertRefSnapshotId,
     AssertTableUUID,
     RemovePartitionStatisticsUpdate,
+    RemovePropertiesUpdate,
     RemoveSnapshotRefUpdate,
     RemoveSnapshotsUpdate,
     RemoveStatisticsUpdate,
+    SetPartitionStatisticsUpdate,
+    SetPropertiesUpdate,
+    SetSnapshotRefUpdate,
+    SetStatisticsUpdate,
     ValidatableTableRequirement,
     _apply_table_update,
     _TableMetadataUpdateContext,
 )
+
+from retention_assets.stores.iceberg.notes import ASIDE, AsideSnapshot
+
+# the id of the snapshot follows
+RESTORED = "restored-"
+# Milliseconds. A tag without an age of its own would end by the table's `history.expire.max-ref-age-ms`.
+_FOREVER = 2**63 - 1
+_Check = Callable[[TableMetadata], str | None]
 
 
 class CommitConflict(Exception):
@@ -43,18 +61,15 @@ class CommitUnknown(Exception):
     """The commit failed in a way that does not say whether it was made."""
 
 
-class AssertNoRefOn(ValidatableTableRequirement):
-    """No branch or tag points at any of the snapshots that are to go, but those that are dropped, if they are as they were."""
+class Assertion(ValidatableTableRequirement):
+    """Requirement of our own on the metadata that the commit replaces."""
 
-    type: Literal["assert-no-ref-on"] = "assert-no-ref-on"
-    snapshot_ids: frozenset[int]
-    dropping: dict[str, SnapshotRef]
+    type: Literal["assertion"] = "assertion"
+    fault_in: _Check
 
     def validate(self, base_metadata: TableMetadata | None) -> None:  # type: ignore[override]
-        """Raises CommitFailedException for the first ref on one of them."""
-        refs = refs_by_snapshot(base_metadata, self.dropping) if base_metadata else {}
-        for snapshot in sorted(self.snapshot_ids & refs.keys()):
-            raise CommitFailedException(f"Requirement failed: {refs[snapshot]} points at {snapshot}")
+        if base_metadata and (fault := self.fault_in(base_metadata)):
+            raise CommitFailedException(f"Requirement failed: {fault}")
 
 
 class SnapshotRemoval(RemoveSnapshotsUpdate):
@@ -104,16 +119,21 @@ def refs_by_snapshot(metadata: TableMetadata, dropping: Mapping[str, SnapshotRef
 
 
 def remove_snapshots(
-    table: Table, snapshot_ids: Collection[int], dropping: Mapping[str, SnapshotRef] = MappingProxyType({})
+    table: Table,
+    snapshot_ids: Collection[int],
+    dropping: Mapping[str, SnapshotRef] = MappingProxyType({}),
+    asides: Mapping[int, str] = MappingProxyType({}),
 ) -> None:
     """Remove snapshots, their statistics and the refs dropped with them from a table as it was loaded.
 
-    Raises CommitConflict or CommitUnknown.
+    Their properties are removed as well, but those of `asides`, which are set. Raises CommitConflict or CommitUnknown.
     """
     metadata = table.metadata
     going = frozenset(snapshot_ids)
     # in the order of the metadata, in which a catalog looks for them
-    ordered = [snapshot.snapshot_id for snapshot in metadata.snapshots if snapshot.snapshot_id in going]
+    removed = [snapshot for snapshot in metadata.snapshots if snapshot.snapshot_id in going]
+    kept = {f"{ASIDE}{one}": AsideSnapshot.of(metadata, one, aside).model_dump_json() for one, aside in asides.items()}
+    gone = [name for one in going - asides.keys() if (name := f"{ASIDE}{one}") in metadata.properties]
     updates: list[Any] = [
         # before the snapshots, with which a catalog would silently drop them
         *(RemoveSnapshotRefUpdate(ref_name=name) for name, ref in dropping.items() if metadata.refs.get(name) == ref),
@@ -122,18 +142,59 @@ def remove_snapshots(
             RemovePartitionStatisticsUpdate(snapshot_id=one)
             for one in sorted(going & {s.snapshot_id for s in metadata.partition_statistics})
         ),
-        SnapshotRemoval(snapshot_ids=ordered),
+        *([SnapshotRemoval(snapshot_ids=[snapshot.snapshot_id for snapshot in removed])] if removed else []),
+        *([SetPropertiesUpdate(updates=kept)] if kept else []),
+        *([RemovePropertiesUpdate(removals=gone)] if gone else []),
     ]
-    requirements: list[Any] = [
-        AssertTableUUID(uuid=metadata.table_uuid),
-        *(AssertRefSnapshotId(ref=name, snapshot_id=ref.snapshot_id) for name, ref in metadata.refs.items()),
-    ]
+    if kept and not isinstance(table.catalog, MetastoreCatalog):
+        # as old as a snapshot may be when it is restored
+        old = _addition(removed[0], snapshot_id=metadata.new_snapshot_id(), timestamp_ms=1)
+        updates += [old, *_stand_in(metadata), RemoveSnapshotsUpdate(snapshot_ids=[old.snapshot.snapshot_id])]
+
+    def fault_in(base: TableMetadata) -> str | None:
+        return next((f"{ref} points at {one}" for one, ref in refs_by_snapshot(base, dropping).items() if one in going), None)
+
+    _commit(table, updates, {name: ref.snapshot_id for name, ref in metadata.refs.items()}, fault_in)
+
+
+def put_back(table: Table, asides: Mapping[int, AsideSnapshot]) -> None:
+    """Put what was set aside back into a table as it was loaded, each with a tag. Raises CommitConflict or CommitUnknown."""
+    number, tags = table.metadata.next_sequence_number(), {one: f"{RESTORED}{one}" for one in asides}
+    updates: list[Any] = []
+    for one, aside in asides.items():
+        tag = {"type": "tag", "ref-name": tags[one], "snapshot-id": one, "max-ref-age-ms": _FOREVER}
+        updates += [_addition(aside.snapshot), SetSnapshotRefUpdate.model_validate(tag)]
+        updates += [SetStatisticsUpdate(statistics=file) for file in aside.statistics]
+        updates += [SetPartitionStatisticsUpdate(partition_statistics=file) for file in aside.partition_statistics]
+    updates += [*_stand_in(table.metadata), RemovePropertiesUpdate(removals=[f"{ASIDE}{one}" for one in asides])]
+
+    def fault_in(base: TableMetadata) -> str | None:
+        return None if base.next_sequence_number() == number else "a snapshot was added"
+
+    _commit(table, updates, dict.fromkeys(tags.values()), fault_in)
+
+
+def _addition(old: Snapshot, **other: int) -> AddSnapshotUpdate:
+    # no catalog takes an old sequence number with a parent
+    return AddSnapshotUpdate(snapshot=old.model_copy(update={"parent_snapshot_id": None, **other}))
+
+
+def _stand_in(metadata: TableMetadata) -> list[Any]:
+    last = Snapshot(
+        snapshot_id=metadata.new_snapshot_id(),
+        sequence_number=metadata.next_sequence_number(),
+        timestamp_ms=metadata.last_updated_ms,
+        manifest_list=metadata.location,
+        summary=Summary(Operation.APPEND),
+    )
+    return [AddSnapshotUpdate(snapshot=last), RemoveSnapshotsUpdate(snapshot_ids=[last.snapshot_id])]
+
+
+def _commit(table: Table, updates: list[Any], refs: Mapping[str, int | None], fault_in: _Check) -> None:
+    requirements: list[Any] = [AssertTableUUID(uuid=table.metadata.table_uuid)]
+    requirements += [AssertRefSnapshotId(ref=name, snapshot_id=at) for name, at in refs.items()]
     if isinstance(table.catalog, MetastoreCatalog):
-        requirements.append(AssertNoRefOn(snapshot_ids=going, dropping=dict(dropping)))
-    _commit(table, updates, requirements)
-
-
-def _commit(table: Table, updates: list[Any], requirements: list[Any]) -> None:
+        requirements.append(Assertion(fault_in=fault_in))
     # the table's own commit also honours `write.metadata.delete-after-commit.enabled`
     try:
         table._do_commit(updates=tuple(updates), requirements=tuple(requirements))

@@ -1,10 +1,13 @@
 """Notes about snapshots for a plan, so that their files are found once they are expired.
 
 They come from the metadata or, for a snapshot that was expired and whose note went with its plan, from earlier metadata files.
+
+A snapshot that is set aside is in a property of its table instead of in its snapshots. Whoever has the table sees it there.
 """
 
 import json
 from collections.abc import Mapping, Set
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,8 +16,16 @@ from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRef
+from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.statistics import PartitionStatisticsFile, StatisticsFile
+from pyiceberg.typedef import IcebergBaseModel
 
+from retention_assets.errors import Refused
 from retention_assets.stores.iceberg.manifests import File
+
+# the id of the snapshot follows
+ASIDE = "retention.aside."
+_FACTS = ("snapshots", "statistics", "partition_statistics")
 
 
 @dataclass(frozen=True)
@@ -57,6 +68,45 @@ def notes_of(metadata: TableMetadata) -> dict[int, SnapshotNote]:
     }
 
 
+class AsideSnapshot(IcebergBaseModel):
+    """A snapshot that is set aside, with all that the metadata had about it."""
+
+    # uuid: properties are copied to other tables
+    table: str
+    # plan/mark
+    aside: str
+    snapshots: tuple[Snapshot]
+    statistics: list[StatisticsFile]
+    partition_statistics: list[PartitionStatisticsFile]
+
+    @classmethod
+    def of(cls, metadata: TableMetadata, snapshot_id: int, aside: str) -> "AsideSnapshot":
+        facts = {key: [fact for fact in getattr(metadata, key) if fact.snapshot_id == snapshot_id] for key in _FACTS}
+        return cls(table=str(metadata.table_uuid), aside=aside, **facts)
+
+    @property
+    def snapshot(self) -> Snapshot:
+        return self.snapshots[0]
+
+
+def asides_of(metadata: TableMetadata) -> dict[int, AsideSnapshot]:
+    """Return the snapshots that are set aside. Raises Refused if a property can't be read: its files would go."""
+    asides = []
+    for name in (name for name in metadata.properties if name.startswith(ASIDE)):
+        try:
+            asides.append(AsideSnapshot.model_validate_json(metadata.properties[name]))
+        except ValueError as fault:
+            raise Refused(f"the table property {name} can't be read; put it back as it was, or remove it") from fault
+    return {aside.snapshot.snapshot_id: aside for aside in asides if aside.table == str(metadata.table_uuid)}
+
+
+def with_asides(metadata: TableMetadata) -> TableMetadata:
+    """Return the metadata with the snapshots that are set aside: their files stay as those of others do."""
+    asides = asides_of(metadata).values()
+    facts = {key: [*(fact for aside in asides for fact in getattr(aside, key)), *getattr(metadata, key)] for key in _FACTS}
+    return metadata.model_copy(update=facts)
+
+
 def notes_of_expired(table: Table, snapshot_ids: Set[int]) -> dict[int, SnapshotNote]:
     """Make notes of expired snapshots whose manifest list is still there, from the table's log of metadata files.
 
@@ -83,13 +133,13 @@ def is_there(io: FileIO, note: SnapshotNote) -> bool:
         return True
 
 
-def note_from(text: str) -> SnapshotNote:
-    """Parse a plan's note. Raises ValueError if it is invalid: nothing can be deleted by it."""
-    content: Any = json.loads(text)
-    match content:
-        case {"table": str(table), "manifest_list": str(location), "statistics": list(files)}:
-            return SnapshotNote(table, location, tuple(_file(file) for file in files), _refs(content.get("refs", {})))
-    raise ValueError("it does not name a table, a manifest list and statistics")
+def note_from(text: str | None) -> SnapshotNote | None:
+    """Parse a plan's note. None if it is invalid: nothing can be deleted by it."""
+    with suppress(ValueError):
+        match json.loads(text or ""):
+            case {"table": str(table), "manifest_list": str(location), "statistics": list(files), **other}:
+                return SnapshotNote(table, location, tuple(_file(file) for file in files), _refs(other.get("refs", {})))
+    return None
 
 
 def _refs(content: Any) -> dict[str, SnapshotRef]:

@@ -25,7 +25,7 @@ from retention_assets.errors import Refused
 from retention_assets.stores.iceberg.fence import TableFence, file_identity
 from retention_assets.stores.iceberg.log import collects_garbage
 from retention_assets.stores.iceberg.manifests import ParsedFiles, Unreadable
-from retention_assets.stores.iceberg.notes import notes_of
+from retention_assets.stores.iceberg.notes import notes_of, with_asides
 from retention_assets.stores.iceberg.reachability import Reachability, staying_lists
 
 _NAME_MAPPING = "schema.name-mapping.default"
@@ -236,7 +236,7 @@ class OtherTables:
 def _summary_of(other: Table) -> TableSummary:
     metadata = other.metadata
     own, ids = TableFence.of(metadata), frozenset(one.snapshot_id for one in metadata.snapshots)
-    files = (other.metadata_location, *staying_lists(metadata))
+    files = (other.metadata_location, *(one.manifest_list for one in metadata.snapshots))
     is_elsewhere = not all(own.names(file_identity(file)) for file in files)
     shows_sign = _NAME_MAPPING in metadata.properties or not collects_garbage(metadata) or is_elsewhere
     return TableSummary(other.metadata_location, own, ids, shows_sign)
@@ -254,7 +254,7 @@ def _files_needed(other: Table, own: Set[str], threads: Executor, parsed: Parsed
 
 
 def _named(metadata: TableMetadata) -> Iterable[str]:
-    for note in notes_of(metadata).values():
+    for note in notes_of(with_asides(metadata)).values():
         yield file_identity(note.manifest_list)
         yield from (file_identity(file.location) for file in note.statistics)
 

@@ -3,6 +3,7 @@
 A file is owned by the snapshots that go when no staying snapshot holds it live: a manifest named by any staying list is kept
 whole, and a data file that any of their manifests holds as ADDED or EXISTING is kept, whatever other manifest calls it deleted.
 Unreadable files raise on the staying side; on the side that goes they are reported and keep what only they would name.
+Snapshots that are set aside stay. As other engines don't know of them, their manifests may be missing, and then name nothing.
 
 Orphans are compared with all files that the current metadata reaches, by every manifest of every snapshot, including staged
 ones and those of every ref. Files of the metadata log are named and not followed: what only they name was expired.
@@ -21,6 +22,7 @@ from retention_assets.stores.concurrency import map_concurrently
 from retention_assets.stores.iceberg.fence import file_identity, folders_of
 from retention_assets.stores.iceberg.log import collects_garbage
 from retention_assets.stores.iceberg.manifests import (
+    NOTHING_KEPT,
     File,
     Manifest,
     ManifestList,
@@ -29,7 +31,7 @@ from retention_assets.stores.iceberg.manifests import (
     live_files,
     manifest_list,
 )
-from retention_assets.stores.iceberg.notes import SnapshotNote, notes_of
+from retention_assets.stores.iceberg.notes import SnapshotNote, asides_of, notes_of, with_asides
 
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
@@ -69,38 +71,47 @@ class Reachability:
     threads: Executor
     parsed: ParsedFiles
     _known: dict[str, Manifest] = field(default_factory=dict)
-    _read: set[str] = field(default_factory=set)
+    _read: dict[str, bool] = field(default_factory=dict)
+    # identities of manifests that a snapshot in the metadata names
+    _needed: set[str] = field(default_factory=set)
     _reached: dict[str, Manifest] = field(default_factory=dict)
     _lists: dict[str, ManifestList | Unreadable] = field(default_factory=dict)
     _live: dict[Manifest, Mapping[str, File] | Unreadable] = field(default_factory=dict)
     _wanted: Set[str] = frozenset()
     _live_wanted: dict[Manifest, Set[str]] = field(default_factory=dict)
 
-    def find_manifests(self, staying: Iterable[str]) -> Mapping[str, Manifest]:
-        """Return every manifest named by the lists, by identity. Raises Unreadable if a list can't be read."""
-        lists = set(staying)
-        if not self._read <= lists:
+    def find_manifests(self, staying: Mapping[str, bool]) -> Mapping[str, Manifest]:
+        """Return every manifest named by the lists, by identity. Raises Unreadable unless a list may be missing, and is."""
+        if not self._read.items() <= staying.items():
             # somebody else expired one of them meanwhile: what only it named is no longer reached
-            self._read, self._reached = set(), {}
-        new = sorted(lists - self._read)
-        for listed in map_concurrently(self.threads, self._list_at, new):
-            self._reached.update((manifest.identity, manifest) for manifest in listed.manifests)
-        self._read = lists
+            self._read, self._needed, self._reached = {}, set(), {}
+
+        def read(location: str) -> None:
+            try:
+                manifests = {manifest.identity: manifest for manifest in self._list_at(location).manifests}
+            except Unreadable as fault:
+                if staying[location] or not fault.missing:
+                    raise
+                return
+            self._reached.update(manifests)
+            self._needed.update(manifests if staying[location] else ())
+
+        map_concurrently(self.threads, read, sorted(staying.keys() - self._read.keys()))
+        self._read = dict(staying)
         return self._reached
 
-    def find_live(self, lists: Iterable[str]) -> set[str]:
+    def find_live(self, lists: Mapping[str, bool]) -> set[str]:
         """Return every manifest named by the lists and every file one of those holds live, by identity. Raises Unreadable."""
         manifests = self.find_manifests(lists)
         filled = [manifest for manifest in manifests.values() if manifest.live != 0]
         identities = set(manifests)
-        for files in map_concurrently(self.threads, self._live_files, filled):
+        for files in map_concurrently(self.threads, self.staying_files, filled):
             identities.update(files)
         return identities
 
-    def find_owned(self, going: Sequence[str], staying: Iterable[str]) -> dict[str, OwnedFiles]:
+    def find_owned(self, going: Sequence[str], staying: Mapping[str, bool]) -> dict[str, OwnedFiles]:
         """Return what deleting each list that goes may take with it. Raises Unreadable for the staying side."""
-        stays = set(staying)
-        reached = self.find_manifests(stays)
+        reached = self.find_manifests(staying)
         lists = self._read_once(self._lists, going, self._list_at)
         own = {
             location: []
@@ -111,7 +122,7 @@ class Reachability:
         unique = list(dict.fromkeys(manifest for manifests in own.values() for manifest in manifests))
         live = self._read_once(self._live, unique, self._live_files)
         wanted = {name for found in live.values() if not isinstance(found, Unreadable) for name in found}
-        taken = self._live_in(reached.values(), wanted) | reached.keys() | {file_identity(location) for location in stays}
+        taken = self._live_in(reached.values(), wanted) | reached.keys() | {file_identity(location) for location in staying}
         return {location: _share_out(lists[location], own[location], live, taken) for location in going}
 
     def _list_at(self, location: str) -> ManifestList:
@@ -120,13 +131,21 @@ class Reachability:
     def _live_files(self, manifest: Manifest) -> Mapping[str, File]:
         return live_files(self.io, manifest, self.parsed)
 
+    def staying_files(self, manifest: Manifest) -> Mapping[str, File]:
+        try:
+            return self._live_files(manifest)
+        except Unreadable as fault:
+            if manifest.identity in self._needed or not fault.missing:
+                raise
+            return {}
+
     def _live_in(self, manifests: Iterable[Manifest], wanted: Set[str]) -> set[str]:
         if not wanted <= self._wanted:
             self._wanted, self._live_wanted = wanted, {}
         if not self._wanted:
             return set()
         new = [manifest for manifest in manifests if manifest not in self._live_wanted and manifest.live != 0]
-        kept = map_concurrently(self.threads, lambda manifest: self._wanted & self._live_files(manifest).keys(), new)
+        kept = map_concurrently(self.threads, lambda manifest: self._wanted & self.staying_files(manifest).keys(), new)
         self._live_wanted.update(zip(new, kept, strict=True))
         return {name for manifest in manifests for name in self._live_wanted.get(manifest, ())}
 
@@ -171,21 +190,23 @@ def _share_out(
     return OwnedFiles(tuple(data), tuple(whole), lists=tuple(own), unreadable=tuple(faults))
 
 
-def staying_lists(metadata: TableMetadata, going: Iterable[SnapshotNote] = ()) -> list[str]:
-    """Return the manifest lists of all other snapshots, with or without a ref."""
+def staying_lists(metadata: TableMetadata, going: Iterable[SnapshotNote] = ()) -> dict[str, bool]:
+    """Return the manifest lists of all other snapshots. False: set aside, so other engines may have removed it."""
+    lists = {aside.snapshot.manifest_list: False for aside in asides_of(metadata).values()}
+    lists |= {snapshot.manifest_list: True for snapshot in metadata.snapshots}
     gone = {note.manifest_list for note in going}
-    return [snapshot.manifest_list for snapshot in metadata.snapshots if snapshot.manifest_list not in gone]
+    return {location: must for location, must in lists.items() if location not in gone}
 
 
 def files_of_notes(
-    reach: Reachability, metadata: TableMetadata, going: Mapping[str, SnapshotNote], stays: Iterable[str]
+    reach: Reachability, metadata: TableMetadata, going: Mapping[str, SnapshotNote], stays: Mapping[str, bool]
 ) -> dict[str, OwnedFiles]:
     """Return what each transaction owns, with its statistics unless a remaining snapshot has the same."""
     lists = dict.fromkeys(note.manifest_list for note in going.values())
     owned = reach.find_owned(list(lists), stays)
     kept = {
         file_identity(file.location)
-        for note in notes_of(metadata).values()
+        for note in notes_of(with_asides(metadata)).values()
         if note.manifest_list not in lists
         for file in note.statistics
     }
@@ -208,8 +229,8 @@ class ReachedFiles:
 
 
 def files_reached(table: Table, parallelism: int) -> Iterator[ReachedFiles]:
-    """Yield files class by class; one may come several times. Raises Unreadable for a file that can't be read."""
-    metadata = table.metadata
+    """Yield files class by class, also of what is set aside; one may come several times. Raises Unreadable or Refused."""
+    metadata = with_asides(table.metadata)
     yield ReachedFiles("metadata file", (table.metadata_location,))
     yield ReachedFiles("metadata log", tuple(entry.metadata_file for entry in metadata.metadata_log))
     yield ReachedFiles("version hint", _version_hints(table))
@@ -217,17 +238,15 @@ def files_reached(table: Table, parallelism: int) -> Iterator[ReachedFiles]:
         yield ReachedFiles("gc.enabled is not true, so everything stays", folders_of(metadata), folders=True)
     yield ReachedFiles("statistics", tuple(one.statistics_path for one in metadata.statistics))
     yield ReachedFiles("partition statistics", tuple(one.statistics_path for one in metadata.partition_statistics))
-    lists = tuple(dict.fromkeys(snapshot.manifest_list for snapshot in metadata.snapshots))
-    yield ReachedFiles("manifest list", lists)
-    known: dict[str, Manifest] = {}
+    staying = staying_lists(table.metadata)
+    yield ReachedFiles("manifest list", tuple(staying))
     with ThreadPoolExecutor(parallelism) as threads:
-        for at in range(0, len(lists), _AT_ONCE):
-            map_concurrently(threads, lambda location: manifest_list(table.io, location, known), lists[at : at + _AT_ONCE])
-        manifests = list(known.values())
+        reach = Reachability(table.io, threads, NOTHING_KEPT)
+        manifests = list(reach.find_manifests(staying).values())
         yield ReachedFiles("manifest", tuple(manifest.location for manifest in manifests))
         for at in range(0, len(manifests), _AT_ONCE):
             batch = manifests[at : at + _AT_ONCE]
-            live = map_concurrently(threads, lambda manifest: live_files(table.io, manifest), batch)
+            live = map_concurrently(threads, reach.staying_files, batch)
             for manifest, files in zip(batch, live, strict=True):
                 what = "delete file" if manifest.deletes else "data file"
                 yield ReachedFiles(what, tuple(file.location for file in files.values()))

@@ -23,6 +23,8 @@ from pyiceberg.typedef import Identifier
 
 from retention_assets.errors import Refused
 from retention_assets.frames.log import LINES
+from retention_assets.outcomes import Order
+from retention_assets.policy.durations import Duration
 from retention_assets.policy.globs import matching
 from retention_assets.settings.places import Url, mask_secrets
 from retention_assets.settings.secrets import masked
@@ -43,7 +45,7 @@ from retention_assets.stores.iceberg.manifests import ParsedFiles
 from retention_assets.stores.iceberg.other_tables import OtherTables, TableAliases
 from retention_assets.stores.iceberg.reachability import ReachedFiles, files_reached
 from retention_assets.stores.iceberg.settings import IcebergSettings
-from retention_assets.stores.iceberg.sweep import TableSweep, Unloadable, prepare_table, remains_of
+from retention_assets.stores.iceberg.sweep import TableOrder, Unloadable, prepare_table, remains_of
 from retention_assets.stores.protocol import Capabilities, Only, Permit, PreparedTarget, Remains, SweptTarget, Target, always
 from retention_assets.stores.settings import LazyStore
 
@@ -56,7 +58,7 @@ _Answer = TypeVar("_Answer")
 class IcebergStore(LazyStore[IcebergSettings]):
     """A store over a catalog. Travels as its settings; opens the catalog on first use."""
 
-    capabilities = Capabilities(log_is_complete=True, drops_refs=True)
+    capabilities = Capabilities(log_is_complete=True, drops_refs=True, undo=True)
 
     def __init__(self, settings: IcebergSettings) -> None:
         super().__init__(settings)
@@ -109,11 +111,27 @@ class IcebergStore(LazyStore[IcebergSettings]):
 
     def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int, permit: Permit = always) -> list[SweptTarget]:
         """Expire the snapshots in one commit, then delete what no remaining snapshot reaches; nothing if there is an alias."""
-        if not targets:
-            return []
+        return self.carry_out(Order.DELETE, dataset, targets, parallelism, permit)
+
+    def undo_fault(self) -> str | None:
+        return None
+
+    def undo_warnings(self, undo: Duration) -> list[str]:
+        return [
+            f"Other engines don't know what the store {self.name} sets aside for {undo.words()}: their removal of orphan files"
+            " deletes its files whatever their age, and their expiry of snapshots those that expired snapshots share with it."
+            f" Leave both to retention, with scans of an `objects` store that refers to `{{store: {self.name}}}`."
+        ]
+
+    def carry_out(
+        self, order: Order, dataset: str, targets: Sequence[Target], parallelism: int, permit: Permit = always
+    ) -> list[SweptTarget]:
+        """Expire snapshots and keep them in properties of the table, put them back with a tag `restored-ID` and no parent, or
+        delete what only they reach. Each is one commit.
+        """
         load, ask_others = partial(self._load, dataset), partial(self._ask_others, dataset)
         with ThreadPoolExecutor(parallelism) as threads:
-            return TableSweep(load, ask_others, self._parsed, threads, permit).run(targets)
+            return TableOrder(order, load, ask_others, self._parsed, threads, permit).run(targets)
 
     def place(self, dataset: str, claim: bool = False) -> str | None:  # noqa: ARG002 - a table has an identity of its own
         """Return the table's uuid and its catalog. None without a table: the sweep reports that."""

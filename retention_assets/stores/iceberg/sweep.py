@@ -1,8 +1,10 @@
-"""Prepares and sweeps one Iceberg table: read, commit, read again, delete.
+"""Prepares, sweeps, sets aside and restores snapshots of one Iceberg table: read, commit, read again, delete.
 
 The commit comes before the deletion, because a reader must never find a snapshot whose files are gone. A sweep killed in
 between leaves files that no metadata names; the note from `prepare` names their manifest list, and the next sweep continues
 from there.
+
+Setting aside and restoring are one commit each, which moves a snapshot between the table's snapshots and its properties.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
@@ -14,11 +16,13 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import SnapshotRef
 
 from retention_assets.errors import Refused, Withheld
-from retention_assets.outcomes import Outcome
+from retention_assets.outcomes import Order, Outcome
 from retention_assets.stores.concurrency import map_concurrently
 from retention_assets.stores.iceberg.commit import (
+    RESTORED,
     CommitConflict,
     CommitUnknown,
+    put_back,
     refs_by_snapshot,
     refs_dropped,
     remove_snapshots,
@@ -27,16 +31,25 @@ from retention_assets.stores.iceberg.delete import Border, RemovedFiles, delete_
 from retention_assets.stores.iceberg.fence import TableFence, file_identity
 from retention_assets.stores.iceberg.log import MAX_REF_AGE_PROPERTY, collects_garbage
 from retention_assets.stores.iceberg.manifests import ParsedFiles, Unreadable
-from retention_assets.stores.iceberg.notes import SnapshotNote, is_there, note_from, notes_of, notes_of_expired, snapshot_id
+from retention_assets.stores.iceberg.notes import (
+    ASIDE,
+    AsideSnapshot,
+    SnapshotNote,
+    asides_of,
+    is_there,
+    note_from,
+    notes_of,
+    notes_of_expired,
+    snapshot_id,
+    with_asides,
+)
 from retention_assets.stores.iceberg.reachability import OwnedFiles, Reachability, files_of_notes, staying_lists
 from retention_assets.stores.protocol import Permit, PreparedTarget, Remains, SweptTarget, Target
 
-GARBAGE_STAYS = "table property gc.enabled is false"
-TABLE_MISSING = (
-    "the table is not in the catalog: it was dropped, or this is another catalog. The sweep records nothing as "
-    "gone, and its files stay"
-)
+_MISSING = "the table is not in the catalog: it was dropped, or this is another catalog. Nothing is recorded as gone"
 _ANOTHER = "another table has the name now; the files of the earlier table stay"
+_GARBAGE_STAYS = "table property gc.enabled is false"
+_BACK = "it is in the table's metadata again"
 _COMMITS = 5
 
 
@@ -46,19 +59,21 @@ class Unloadable(Refused):
 
 @dataclass(frozen=True)
 class _Going:
-    """A target whose files are to be deleted, and whether this sweep found it in the metadata."""
+    """A target that is to leave the table, and whether this order found it in the metadata."""
 
     transaction: str
     note: SnapshotNote
     was_there: bool
     # refs dropped with it; if it was not in the metadata, refs that were dropped
     drops: Mapping[str, SnapshotRef] = field(default_factory=dict)
+    aside: str = ""
 
 
 @dataclass
-class TableSweep:
-    """One sweep. A target is in `going` until it has its outcome."""
+class TableOrder:
+    """An order about one table. A target that is to leave it is in `going` until it has its outcome."""
 
+    order: Order
     # reads the table anew; None if the catalog does not have it
     load: Callable[[], Table | None]
     # Looks at all tables of the catalog and returns which of the files, by identity, another table has, and which one. Raises
@@ -70,33 +85,37 @@ class TableSweep:
     going: dict[str, _Going] = field(default_factory=dict)
     outcomes: dict[str, SweptTarget] = field(default_factory=dict)
     # manifest lists that are in no metadata and whose files stay
-    kept: list[str] = field(default_factory=list)
+    kept: dict[str, bool] = field(default_factory=dict)
+    # a target may be at its other place already
+    in_doubt: bool = False
     # of the table as first read
     uuid: str = ""
 
     def run(self, targets: Sequence[Target]) -> list[SweptTarget]:
         # all of them: a fault before a target is in `going` must reach it as well
         names = [target.transaction for target in targets]
+        self.in_doubt = any(target.begun_earlier for target in targets)
         try:
             table = self.load()
             if table is None:
-                self._settle(names, Outcome.FAILED, TABLE_MISSING)
-            elif not collects_garbage(table.metadata):
-                self._settle(names, Outcome.SPARED, GARBAGE_STAYS)
+                self._settle(names, Outcome.FAILED, _MISSING)
+            elif self.order in (Order.DELETE, Order.DELETE_ASIDE) and not collects_garbage(table.metadata):
+                self._settle(names, Outcome.SPARED, _GARBAGE_STAYS)
             else:
                 self.uuid = str(table.metadata.table_uuid)
-                self._sweep(table, targets)
+                (self._restore if self.order is Order.RESTORE else self._remove)(table, targets)
         except Withheld as fault:
             self._settle(names, Outcome.WITHHELD, str(fault))
-        except Refused as fault:
+        except (Refused, Unreadable) as fault:
             # an unavailable catalog is one more way in which a target fails
-            self._settle(names, Outcome.FAILED, str(fault))
-        except Unreadable as fault:
-            why = "nothing was deleted, because it is unknown what other snapshots need"
-            self._settle(names, Outcome.FAILED, f"{why}: {fault}")
+            unknown = "nothing was deleted, because it is unknown what other snapshots need: "
+            # what was to be moved has failed only if it is where it was
+            may_have_moved = self.in_doubt and self.order in (Order.SET_ASIDE, Order.RESTORE)
+            outcome = Outcome.WITHHELD if may_have_moved else Outcome.FAILED
+            self._settle(names, outcome, f"{unknown if isinstance(fault, Unreadable) else ''}{fault}")
         return [self.outcomes[name] for name in names]
 
-    def _sweep(self, table: Table, targets: Sequence[Target]) -> None:
+    def _remove(self, table: Table, targets: Sequence[Target]) -> None:
         self._find_notes(table, targets)
         reach = Reachability(table.io, self.threads, self.parsed)
         self._commit(table, reach)
@@ -104,45 +123,47 @@ class TableSweep:
             return
         # others may have committed after us, and what they wrote must not be deleted either
         newest = self._reload()
-        back = notes_of(newest.metadata).keys()
-        self._settle([name for name in self.going if int(name) in back], Outcome.FAILED, "it is in the table's metadata again")
+        self._settle(self._unfinished(newest.metadata).values(), Outcome.FAILED, _BACK)
+        if self.order is Order.SET_ASIDE:
+            lost = self.going.keys() - map(str, asides_of(newest.metadata))
+            self._settle(lost, Outcome.ALREADY_GONE, "it was expired before it could be set aside")
         notes = {name: one.note for name, one in self.going.items()}
-        owned = files_of_notes(reach, newest.metadata, notes, [*staying_lists(newest.metadata), *self.kept])
-        border = Border(table.io, TableFence.of(newest.metadata), self._claims(newest, owned))
-        removed = delete_files_of(border, owned, self.threads, self.permit)
+        staying = staying_lists(newest.metadata, notes.values() if self.order is Order.SET_ASIDE else ()) | self.kept
+        owned = files_of_notes(reach, newest.metadata, notes, staying)
+        if self.order is Order.SET_ASIDE:
+            removed = {name: RemovedFiles(files.bytes) for name, files in owned.items()}
+        else:
+            border = Border(newest.io, TableFence.of(newest.metadata), self._claims(newest, owned))
+            removed = delete_files_of(border, owned, self.threads, self.permit)
         for name, one in list(self.going.items()):
             self._conclude(one, owned[name], removed[name])
 
     def _find_notes(self, table: Table, targets: Sequence[Target]) -> None:
-        notes = notes_of(table.metadata)
+        notes, here = notes_of(with_asides(table.metadata)), notes_of(table.metadata).keys()
         for target in targets:
-            name, one = target.transaction, snapshot_id(target.transaction)
+            name, one, planned = target.transaction, snapshot_id(target.transaction), note_from(target.note)
+            # as they were then
+            refs = planned.refs if planned else {}
             if one in notes:
-                self.going[name] = _Going(name, notes[one], True, _refs_to_drop(target))
+                ended = {label: refs[label] for label in target.ended_refs if label in refs}
+                self.going[name] = _Going(name, notes[one], one in here, ended, target.aside)
             elif one is None or target.note is None:
                 self._settle([name], Outcome.ALREADY_GONE)
+            elif planned is None:
+                self._settle([name], Outcome.FAILED, "the note of its plan can't be read")
+            elif planned.table != self.uuid:
+                self._settle([name], Outcome.ALREADY_GONE, _ANOTHER)
             else:
-                self._resume(name, target.note)
-        earlier = [one for one in self.going.values() if not one.was_there]
+                self.going[name] = _Going(name, planned, False, refs)
+        earlier = [one for one in self.going.values() if int(one.transaction) not in notes]
         there = map_concurrently(self.threads, lambda one: is_there(table.io, one.note), earlier)
         self._settle([one.transaction for one, found in zip(earlier, there, strict=True) if not found], Outcome.ALREADY_GONE)
 
-    def _resume(self, name: str, text: str) -> None:
-        try:
-            note = note_from(text)
-        except ValueError as fault:
-            self._settle([name], Outcome.FAILED, f"the note of its plan can't be read: {fault}")
-            return
-        if note.table != self.uuid:
-            self._settle([name], Outcome.ALREADY_GONE, _ANOTHER)
-            return
-        self.going[name] = _Going(name, note, False, note.refs)
-
     def _commit(self, table: Table, reach: Reachability) -> None:
-        # afterwards, what is still going is in no metadata
+        # afterwards, what is still going is in no metadata, or set aside as ordered
         refused = ""
         for _ in range(_COMMITS):
-            ids = self._spare_referenced(table.metadata)
+            ids = self._unfinished(table.metadata)
             if not ids:
                 return
             notes = {name: one.note for name, one in self.going.items()}
@@ -152,23 +173,24 @@ class TableSweep:
             # they need
             self._claims(table, owned)
             loaded, dropping = table.metadata_location, self._dropping()
+            asides = {one: self.going[name].aside for one, name in ids.items()} if self.order is Order.SET_ASIDE else {}
             self.permit()
+            self.in_doubt = True
             try:
-                remove_snapshots(table, ids, dropping)
+                remove_snapshots(table, ids, dropping, asides)
             except CommitConflict as fault:
                 refused, table = str(fault), self._reload()
                 continue
             except CommitUnknown as fault:
                 table = self._reload()
-                there = notes_of(table.metadata)
-                left = [name for one, name in ids.items() if one in there]
-                self._settle(left, Outcome.FAILED, f"the catalog did not take the commit: {fault}")
+                left = self._unfinished(table.metadata)
+                self._settle(left.values(), Outcome.FAILED, f"the catalog did not take the commit: {fault}")
                 ids = {one: name for one, name in ids.items() if name in self.going}
             self._keep_dropped(table, loaded, ids, dropping)
             return
         why = f"other writers changed the table during each of {_COMMITS} commits; the next sweep tries again"
-        late = list(self._spare_referenced(table.metadata).values())
-        self._settle(late, Outcome.FAILED, f"{why}; the last was refused: {refused}")
+        late = self._unfinished(table.metadata)
+        self._settle(late.values(), Outcome.FAILED, f"{why}; the last was refused: {refused}")
 
     def _claims(self, table: Table, owned: Mapping[str, OwnedFiles]) -> Mapping[str, str]:
         wanted = {file_identity(file.location) for files in owned.values() for file in files.files}
@@ -178,22 +200,34 @@ class TableSweep:
         return {name: ref for one in self.going.values() if one.was_there for name, ref in one.drops.items()}
 
     def _keep_dropped(self, table: Table, loaded: str, ids: Mapping[int, str], dropping: Mapping[str, SnapshotRef]) -> None:
+        outcome = Outcome.SET_ASIDE if self.order is Order.SET_ASIDE else Outcome.SPARED
         try:
             dropped = refs_dropped(table, loaded, ids, dropping)
+            why = "was made on it while it was expired, and the catalog dropped both; its files are left and named in"
+            errors = {one: f"{ref} {why} {table.metadata.metadata_log[-1].metadata_file}" for one, ref in dropped.items()}
         except CommitUnknown as fault:
             why = "it is expired, but it is unknown whether a branch or tag was just made on it, so its files stay"
-            self.kept += [self.going[name].note.manifest_list for name in ids.values()]
-            self._settle(ids.values(), Outcome.SPARED, f"{why}: {fault}")
-            return
-        for one, ref in dropped.items():
-            self.kept.append(self.going[ids[one]].note.manifest_list)
-            why = f"{ref} was made on it while it was expired, and the catalog dropped both; its files are left and named in"
-            self._settle([ids[one]], Outcome.SPARED, f"{why} {table.metadata.metadata_log[-1].metadata_file}")
+            errors = dict.fromkeys(ids, f"{why}: {fault}")
+        for one, error in errors.items():
+            self.kept[self.going[ids[one]].note.manifest_list] = True
+            self._settle([ids[one]], outcome, error)
 
-    def _spare_referenced(self, metadata: TableMetadata) -> dict[int, str]:
-        refs, there = refs_by_snapshot(metadata, self._dropping()), notes_of(metadata)
-        for name in [name for name in self.going if int(name) in refs]:
-            self._settle([name], Outcome.SPARED, f"{refs[int(name)]} points at it")
+    def _unfinished(self, metadata: TableMetadata) -> dict[int, str]:
+        """Return what is to be removed yet, and settle what must stay."""
+        here, asides = notes_of(metadata).keys(), asides_of(metadata)
+        refs = refs_by_snapshot(metadata, self._dropping())
+        for name, going in list(self.going.items()):
+            one, aside = int(name), asides.get(int(name))
+            if self.order is Order.DELETE_ASIDE and one in here:
+                self._settle([name], Outcome.ALREADY_GONE, _BACK)
+            elif one in refs:
+                self._settle([name], Outcome.SPARED, f"{refs[one]} points at it")
+            elif one in here and not collects_garbage(metadata):
+                self._settle([name], Outcome.SPARED, _GARBAGE_STAYS)
+            elif aside and aside.aside != going.aside:
+                self._settle([name], Outcome.ALREADY_GONE, f"it is set aside already, by another order ({aside.aside})")
+        # a deletion also ends a setting aside
+        there = here if self.order is Order.SET_ASIDE else here | asides.keys()
         return {int(name): name for name in self.going if int(name) in there}
 
     def _conclude(self, one: _Going, owned: OwnedFiles, removed: RemovedFiles) -> None:
@@ -211,7 +245,66 @@ class TableSweep:
                 f"{ref.snapshot_ref_type} {label} was dropped with it, because it has ended" for label, ref in one.drops.items()
             ]
             left = sum(not fault.missing for fault in skipped) + sum(map(len, removed.left.values()))
-            self._settle([name], Outcome.DELETED, "; ".join(sentences) or None, removed.bytes, left)
+            outcome = Outcome.SET_ASIDE if self.order is Order.SET_ASIDE else Outcome.DELETED
+            self._settle([name], outcome, "; ".join(sentences) or None, removed.bytes, left)
+
+    def _restore(self, table: Table, targets: Sequence[Target]) -> None:
+        refused = ""
+        for _ in range(_COMMITS):
+            if not (asides := self._find_asides(table, targets)):
+                return
+            self.permit()
+            self.in_doubt = True
+            try:
+                put_back(table, asides)
+            except (CommitConflict, CommitUnknown) as fault:
+                refused = str(fault)
+            table = self._reload()
+        left = map(str, self._find_asides(table, targets))
+        self._settle(left, Outcome.FAILED, f"the catalog did not take the commit: {refused}")
+
+    def _find_asides(self, table: Table, targets: Sequence[Target]) -> dict[int, AsideSnapshot]:
+        """Return what can be put back. Settles what is back, and what can't come back."""
+        here, asides, whole = notes_of(table.metadata).keys(), asides_of(table.metadata), dict[int, AsideSnapshot]()
+        for target in (target for target in targets if target.transaction not in self.outcomes):
+            name, one, planned = target.transaction, snapshot_id(target.transaction) or 0, note_from(target.note)
+            aside, tag, refusal = asides.get(one), f"{RESTORED}{one}", None
+            if planned and planned.table != self.uuid:
+                refusal = _ANOTHER
+            elif one in here:
+                self._settle([name], Outcome.RESTORED)
+            elif aside is None or aside.aside != target.aside:
+                refusal = f"the table has no property {ASIDE}{name} of this order, by which it could be put back"
+            elif tag in table.metadata.refs:
+                refusal = f"the table has a branch or tag {tag} already; rename or drop it"
+            elif missing := self._missing(table, aside):
+                refusal = f"{_first_of(missing)}. Another engine's expiry or removal of orphans may have taken it"
+            else:
+                whole[one] = aside
+            if refusal:
+                self._settle([name], Outcome.FAILED, refusal)
+        return whole
+
+    def _missing(self, table: Table, aside: AsideSnapshot) -> list[str]:
+        reach = Reachability(table.io, self.threads, self.parsed)
+        statistics = [file.statistics_path for file in (*aside.statistics, *aside.partition_statistics)]
+        try:
+            manifests = reach.find_manifests({aside.snapshot.manifest_list: True})
+            live = map_concurrently(self.threads, reach.staying_files, list(manifests.values()))
+            locations = statistics + [file.location for files in live for file in files.values()]
+            there = map_concurrently(self.threads, lambda location: table.io.new_input(location).exists(), locations)
+            used = {manifest.partition_spec_id for manifest in aside.snapshot.manifests(table.io)}
+        # file systems raise anything; an error means unknown, not absent
+        except Exception as fault:  # noqa: BLE001
+            return [f"{type(fault).__name__}: {fault}"]
+        # other engines also remove schemas and specs that no snapshot in the metadata has
+        schemas = {schema.schema_id for schema in table.metadata.schemas} | {None}
+        specs = {spec.spec_id for spec in table.metadata.partition_specs}
+        return [
+            *(f"{location} is not there" for location, exists in zip(locations, there, strict=True) if not exists),
+            *(f"the table no longer has schema {schema}" for schema in {aside.snapshot.schema_id} - schemas),
+            *(f"the table no longer has partition spec {spec}" for spec in sorted(used - specs)),
+        ]
 
     def _reload(self) -> Table:
         table = self.load()
@@ -226,17 +319,6 @@ class TableSweep:
         for name in names:
             self.going.pop(name, None)
             self.outcomes.setdefault(name, SweptTarget(name, outcome, size, error, left=left))
-
-
-def _refs_to_drop(target: Target) -> dict[str, SnapshotRef]:
-    if not target.ended_refs or target.note is None:
-        return {}
-    try:
-        planned = note_from(target.note).refs
-    except ValueError:
-        return {}
-    # as they were then
-    return {name: ref for name, ref in planned.items() if name in target.ended_refs}
 
 
 def _first_of(things: Sequence[object]) -> str:
@@ -293,10 +375,7 @@ def remains_of(table: Table, target: Target) -> Remains:
     """Tell what is left of a snapshot: its files go after it was expired, its manifest list last."""
     if snapshot_id(target.transaction) in notes_of(table.metadata):
         return Remains.ALL
-    try:
-        note = note_from(target.note or "")
-    except ValueError:
-        return Remains.UNKNOWN
-    if note.table != str(table.metadata.table_uuid):
+    note = None if snapshot_id(target.transaction) in asides_of(table.metadata) else note_from(target.note)
+    if note is None or note.table != str(table.metadata.table_uuid):
         return Remains.UNKNOWN
     return Remains.SOME if is_there(table.io, note) else Remains.NOTHING

@@ -1,20 +1,31 @@
 """The `iceberg` store and the contract that every store passes."""
 
+import json
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 
 import pytest
 from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
 
 from retention_assets.stores.iceberg.store import IcebergStore
 from retention_assets.stores.protocol import Store
 from retention_assets_tests.histories import history
-from retention_assets_tests.stores.contract import Contract, Environment, write_chains
-from retention_assets_tests.stores.iceberg.tables import KeptWarehouse, Warehouse, reaches, replace, undeletable
+from retention_assets_tests.stores.contract import Contract, Environment, UndoContract, write_chains
+from retention_assets_tests.stores.iceberg.tables import (
+    KeptWarehouse,
+    Warehouse,
+    head,
+    reachable,
+    reaches,
+    replace,
+    undeletable,
+)
 
 
 class IcebergTables(Environment):
-    datasets = ("ice/db.t1", "ice/db.t2", "ice/db.t3")
+    datasets: tuple[str, ...] = ("ice/db.t1", "ice/db.t2", "ice/db.t3")
+    recounts = False
 
     def __init__(self, warehouse: Warehouse) -> None:
         self.warehouse = warehouse
@@ -33,15 +44,28 @@ class IcebergTables(Environment):
         return str(replace(self._table(dataset), 99))
 
     def data(self) -> dict[str, bytes]:
-        return {file: said for file, said in self.warehouse.files().items() if not file.endswith(".metadata.json")}
+        """Files that nothing but the metadata keeps from going: what is set aside is as if in a trash."""
+        aside = set[str]().union(*(self._aside(self._table(dataset)) for dataset in self.datasets))
+        files = self.warehouse.files().items()
+        return {file: held for file, held in files if not file.endswith(".metadata.json") and file not in aside}
 
     def everything(self) -> dict[str, bytes]:
-        return self.warehouse.files() | {"catalog": (self.warehouse.folder / "catalog.db").read_bytes()}
+        in_sight = self.data()
+        files = {file if file in in_sight else f"not in sight: {file}": held for file, held in self.warehouse.files().items()}
+        return files | {"catalog": (self.warehouse.folder / "catalog.db").read_bytes()}
 
     def owned(self, dataset: str, transaction: str) -> set[str]:
         table = self._table(dataset)
-        found = {str(one.snapshot_id): reaches(table, one) for one in table.metadata.snapshots}
-        return found.pop(transaction).difference(*found.values())
+        owners = {str(one.snapshot_id): reaches(table, one) for one in [*table.metadata.snapshots, *_set_aside(table)]}
+        return owners.pop(transaction, set()).difference(*owners.values())
+
+    def occupy(self, dataset: str, transaction: str) -> None:
+        table = self._table(dataset)
+        if (tag := f"restored-{transaction}") not in table.refs():
+            table.manage_snapshots().create_tag(head(table), tag).commit()
+
+    def _aside(self, table: Table) -> set[str]:
+        return set[str]().union(*(reaches(table, one) for one in _set_aside(table))) - reachable(table)
 
     def reached(self, dataset: str, transaction: str) -> set[str]:
         table = self._table(dataset)
@@ -55,12 +79,17 @@ class IcebergTables(Environment):
         return self.warehouse.load(dataset.rpartition(".")[2])
 
 
+def _set_aside(table: Table) -> list[Snapshot]:
+    texts = [text for name, text in table.properties.items() if name.startswith("retention.aside.")]
+    return [Snapshot.model_validate(json.loads(text)["snapshots"][0]) for text in texts]
+
+
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory: pytest.TempPathFactory) -> KeptWarehouse[dict[str, str]]:
     return KeptWarehouse(tmp_path_factory.mktemp("chains"), lambda warehouse: write_chains(IcebergTables(warehouse)))
 
 
-class TestIcebergStore(Contract):
+class TestIcebergStore(UndoContract, Contract):
     @pytest.fixture
     def environment(self, kept: KeptWarehouse[dict[str, str]]) -> Iterator[Environment]:
         with kept.opened() as warehouse:

@@ -62,7 +62,7 @@ def test_a_tag_that_is_over_is_dropped_with_the_snapshot_that_it_alone_keeps(war
     assert (snapshots(table), set(table.refs())) == ([three], {"main"})
     assert warehouse.files().keys() == reachable(table)
     # The record says what makes it again.
-    [refs] = [found for text in cycle.notes() if (found := note_from(text).refs)]
+    [refs] = [found for text in cycle.notes() if (note := note_from(text)) and (found := note.refs)]
     assert (refs["v1"].snapshot_id, refs["v1"].snapshot_ref_type, refs["v1"].max_ref_age_ms) == (one, "tag", DAY)
     with cycle.opened() as ledger:
         assert ledger.verify().faults == ()
@@ -297,8 +297,7 @@ def test_a_note_whose_refs_cant_be_read_deletes_nothing(warehouse: Warehouse, st
     said: Mapping[str, Any] = json.loads(str(target.note))
     note = json.dumps({**said, "refs": spoilt})
     assert outcomes(swept(store, [Target(target.transaction, note, ended_refs=("v1",))])) == {one: Outcome.SPARED}
-    with pytest.raises(ValueError, match=r"."):
-        note_from(note)
+    assert note_from(note) is None
     assert Path(table.metadata.snapshots[0].manifest_list.removeprefix("file://")).exists()
 
 

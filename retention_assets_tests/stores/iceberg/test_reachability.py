@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 from pyiceberg.manifest import DataFileContent
-from pyiceberg.table.statistics import PartitionStatisticsFile, StatisticsFile
-from pyiceberg.table.update import AddSnapshotUpdate, SetPartitionStatisticsUpdate, SetStatisticsUpdate
+from pyiceberg.table.update import AddSnapshotUpdate
 
 from retention_assets.outcomes import Outcome
 from retention_assets.stores.iceberg.store import IcebergStore
@@ -22,6 +21,7 @@ from retention_assets_tests.stores.iceberg.tables import (
     KeptWarehouse,
     Warehouse,
     add_deletes,
+    add_statistics,
     append,
     change,
     content,
@@ -152,16 +152,9 @@ def test_statistics_go_with_their_snapshot_unless_another_has_them(warehouse: Wa
     }
     for file in names.values():
         file.write_bytes(b"1234567890")
-    said = {name: {"statistics-path": f"file://{file}", "file-size-in-bytes": 10} for name, file in names.items()}
-    footer = {"file-footer-size-in-bytes": 1, "blob-metadata": []}
-    kept = [(one, "own.stats"), (two, "shared.stats"), (three, "shared.stats")]
-    table._do_commit(
-        (
-            *(SetStatisticsUpdate(statistics=StatisticsFile.model_validate({"snapshot-id": owner, **said[name], **footer})) for owner, name in kept),
-            *(SetPartitionStatisticsUpdate(partition_statistics=PartitionStatisticsFile.model_validate({"snapshot-id": owner, **said[name]})) for owner, name in ((one, "own.partitions"), (three, "kept.partitions"))),
-        ),
-        (),
-    )  # fmt: skip
+    add_statistics(table, one, f"file://{names['own.stats']}", f"file://{names['own.partitions']}")
+    add_statistics(table, two, f"file://{names['shared.stats']}")
+    add_statistics(table, three, f"file://{names['shared.stats']}", f"file://{names['kept.partitions']}")
     assert outcomes(sweep(store, one, two)) == {one: Outcome.DELETED, two: Outcome.DELETED}
     assert [name for name, file in names.items() if file.exists()] == ["shared.stats", "kept.partitions"]
     assert [stats.snapshot_id for stats in table.refresh().metadata.statistics] == [three]
@@ -192,10 +185,8 @@ def test_shared_statistics_are_one_file_in_any_spelling(warehouse: Warehouse, st
     one, two, three, _ = (replace(table, number) for number in range(4))
     file = Path(place(table.location()), "metadata", "shared.stats")
     file.write_bytes(b"1234567890")
-    said = {"file-size-in-bytes": 10, "file-footer-size-in-bytes": 1, "blob-metadata": []}
-    owners = ((one, f"file://{file}"), (two, spelled.format(file)), (three, f"file://{file}"))
-    stats = ({"snapshot-id": owner, "statistics-path": path, **said} for owner, path in owners)
-    table._do_commit(tuple(SetStatisticsUpdate(statistics=StatisticsFile.model_validate(one)) for one in stats), ())
+    for owner, location in ((one, f"file://{file}"), (two, spelled.format(file)), (three, f"file://{file}")):
+        add_statistics(table, owner, location)
     for going, left in (((two,), True), ((one, three), False)):
         there = warehouse.files()
         prepared = store.prepare(DATASET, [str(one) for one in going])

@@ -170,7 +170,7 @@ def test_a_killed_sweeper_leaves_no_half_state(busy: BusyTable, catalog: SqlCata
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(dataset_sweep, "execute_deletion", dies)
+        patch.setattr(dataset_sweep, "execute_order", dies)
         with pytest.raises(KeyboardInterrupt):
             busy.retains()
     entries = [datetime.fromtimestamp(entry.timestamp_ms / 1000, UTC) for entry in busy.table.refresh().metadata.snapshot_log]
