@@ -245,6 +245,7 @@ def total(name: str, results: Iterable[SweepResult]) -> SweepResult:
         summed.outcomes.update(Counter(dict(result.outcomes)))
         summed.bytes_freed += result.bytes_freed
         summed.bytes_hidden += result.bytes_hidden
+        summed.bytes_set_aside += result.bytes_set_aside
         summed.left += result.left
     return summed
 

@@ -4,7 +4,7 @@ import threading
 from array import array
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 import numpy as np
@@ -17,8 +17,8 @@ from retention_assets.frames.arrays import join_chunks
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.batches import Plan, Planned, Settlement
 from retention_assets.ledger.leases import Lease, NameRange
-from retention_assets.outcomes import Outcome
-from retention_assets.policy.model import Sweep
+from retention_assets.outcomes import Order, Outcome
+from retention_assets.policy.realms import RESERVED
 from retention_assets.stores.protocol import (
     LocatedStore,
     Remains,
@@ -28,7 +28,7 @@ from retention_assets.stores.protocol import (
     call_store,
     is_same_place,
 )
-from retention_assets.sweep.execute import execute_deletion, execute_expiry
+from retention_assets.sweep.execute import Batch, execute_expiry, execute_order
 from retention_assets.sweep.independent_check import IndependentCheck
 from retention_assets.sweep.permit import SweepPermit
 from retention_assets.sweep.read import DatasetReading, counted_along_lines, read_chains
@@ -42,6 +42,10 @@ _BEGUN = {
     Remains.FREED: "It was deleted before it was needed again. ",
     Remains.UNKNOWN: "A sweep had begun on it, so some of its bytes may be gone already. ",
 }
+_WITHOUT_TTL = (
+    "Give the store a `ttl`. Or remove the mode from the policy and take its marks back (`retention unmark --policy {}`): the "
+    "next evaluation marks again, for deletion."
+)
 # errors, and warnings, reported per dataset
 MOST_ERRORS = 5
 # outcomes that do not settle a mark
@@ -58,6 +62,7 @@ class SweepResult:
     planned: int = 0
     outcomes: Counter[Outcome] = field(default_factory=Counter)
     bytes_freed: int = 0
+    bytes_set_aside: int = 0
     # no longer listed, but still readable
     bytes_hidden: int = 0
     # files of swept transactions that stay
@@ -98,6 +103,8 @@ class SweepContext:
     tasks: int
     # transactions of its datasets to sweep: those of a part, or all
     names: NameRange
+    # nothing but what began by this order is finished
+    only: Order | None = None
 
 
 @dataclass
@@ -157,11 +164,17 @@ class DatasetSweep:
             f"good, place a hold on {self.dataset} (`retention hold`) and run again: the run spares what was begun."
         )
 
-    def execute(self, targets: Mapping[int, Target], sweep: Sweep) -> list[Settlement]:
-        """Have the store delete or expire the targets, as the policy says; return the outcomes."""
-        parallelism = max(1, sweep.parallelism // self.context.tasks)
-        if sweep.mode != "ttl" or not targets:
-            return execute_deletion(self.store, self.dataset, targets, parallelism, self.permit)
+    def execute(self, targets: Mapping[int, Target], batch: Batch) -> list[Settlement]:
+        """Give the batch's order to the store, or have it expire the targets, if the policy says so; return the outcomes."""
+        parallelism = max(1, batch.sweep.parallelism // self.context.tasks)
+        if batch.sweep.mode != "ttl" or batch.order is not Order.DELETE or not targets:
+            answers = execute_order(self.store, self.dataset, targets, batch.order, parallelism, self.permit)
+            # what was changed in the trash stays set aside
+            is_aside = batch.order in (Order.DELETE_ASIDE, Order.RESTORE)
+            return [
+                replace(answer, outcome=Outcome.FAILED) if is_aside and answer.outcome is Outcome.SPARED else answer
+                for answer in answers
+            ]
         answers = execute_expiry(self.store, self.dataset, targets, self.context.as_of, parallelism, self.permit)
         # Those that failed may have a time now, and spared ones one from an earlier sweep: it is taken back first. A time that
         # the row had by itself stays.
@@ -180,6 +193,8 @@ class DatasetSweep:
 
     def spare_begun(self, rows: pa.Table, needed: Mapping[int, str]) -> list[Settlement]:
         """Settle begun marks that are needed again. A time to expire that the store was given is taken back first."""
+        is_aside = pc.equal(rows["order"], Order.SET_ASIDE)
+        back, rows = self._bring_back(rows.filter(is_aside), needed), rows.filter(pc.invert(is_aside))
         expires = self.context.recheck.expiring(rows) if self.store.capabilities.expiry else set()
         remains = self._remains_of(rows.filter(pc.invert(rows_of_marks(rows, expires))))
         planned = dict(zip(rows["id"].to_pylist(), rows["planned"].to_pylist(), strict=True))
@@ -193,22 +208,42 @@ class DatasetSweep:
         ]  # fmt: skip
         targets = {row["id"]: Target(row["transaction"], row["note"]) for row in rows.to_pylist() if row["id"] in expires}
         then = {mark: Settlement(mark, Outcome.SPARED, error=needed[mark]) for mark in targets}
-        return [*spared, *self._clear_expiry(targets, then)]
+        return [*back, *spared, *self._clear_expiry(targets, then)]
 
-    def waiting_without_ttl(self, marks: pa.Table) -> set[int]:
-        """Return the marks whose rows the store should expire and can't; reports it once for each policy."""
-        if self.store.capabilities.expiry:
-            return set()
-        expires = {mark for mark, how in self.context.recheck.sweeps_of(marks).items() if how.mode == "ttl"}
-        for policy in sorted(set(marks.filter(rows_of_marks(marks, expires))["policy"].to_pylist())):
-            error = (
-                f"policy {policy} lets the store expire rows (sweep.mode: ttl), but {self.store.name} can't do that, so its "
-                "marks wait. Give the store a `ttl`. Or remove the mode from the policy and take its marks back "
-                f"(`retention unmark --policy {policy}`): the next evaluation marks again, for deletion."
-            )
-            if error not in self.result.errors:
-                self.result.errors.append(error)
-        return expires
+    def _bring_back(self, rows: pa.Table, needed: Mapping[int, str]) -> list[Settlement]:
+        # what can't come back yet stays begun
+        targets = {
+            row["id"]: Target(row["transaction"], row["note"], aside=f"{row['plan']}/{row['id']}") for row in rows.to_pylist()
+        }
+        if not targets:
+            return []
+        settlements = []
+        for answer in execute_order(self.store, self.dataset, targets, Order.RESTORE, _PARALLELISM, self.permit):
+            if answer.outcome is Outcome.RESTORED:
+                why = f"A sweep had begun to set it aside, and it is back. {needed[answer.mark]}"
+                settlements.append(Settlement(answer.mark, Outcome.SPARED, error=why))
+            elif len(self.result.errors) < MOST_ERRORS:
+                self.result.errors.append(f"what a sweep had begun to set aside could not be brought back: {answer.error}")
+        return settlements
+
+    def waiting(self, marks: pa.Table) -> set[int]:
+        """Return the marks that the store can't sweep in the way of their policies; reports it once for each policy."""
+        can, recheck, waits = self.store.capabilities, self.context.recheck, set[int]()
+        # a purge deletes at once where the store can't set anything aside
+        asked = marks.filter(pc.invert(pc.starts_with(marks["policy"], RESERVED)))
+        expires = set() if can.expiry else {mark for mark, how in recheck.sweeps_of(asked).items() if how.mode == "ttl"}
+        aside = set() if can.undo else set(recheck.untils_of(asked, self.context.as_of))
+        for ids, way, remedy in (
+            (expires, "lets the store expire rows (sweep.mode: ttl)", _WITHOUT_TTL),
+            (aside, "sets aside what it sweeps (undo)", f"Remove `undo`, or exclude {self.store.name}/* from its datasets."),
+        ):
+            waits |= ids
+            for policy in sorted(set(marks.filter(rows_of_marks(marks, ids))["policy"].to_pylist())) if ids else ():
+                what = f"policy {policy} {way}, but {self.store.name} can't do that, so its marks wait"
+                error = f"{what}. {remedy.format(policy)}"
+                if error not in self.result.errors:
+                    self.result.errors.append(error)
+        return waits
 
     def count(self, settled: Sequence[Settlement]) -> None:
         self.result.outcomes.update(answer.outcome for answer in settled)
@@ -221,6 +256,7 @@ class DatasetSweep:
                 "not be recorded. Restore the complete ledger and run again: the run finishes what was begun."
             )
         self.result.bytes_freed += sum(answer.bytes for answer in settled if answer.outcome in done)
+        self.result.bytes_set_aside += sum(answer.bytes for answer in settled if answer.outcome is Outcome.SET_ASIDE)
         self.result.bytes_hidden += sum(answer.bytes_hidden for answer in settled if answer.outcome is Outcome.HIDDEN)
         self.result.left += sum(answer.left for answer in settled)
         for messages, outcomes in ((self.result.errors, (Outcome.FAILED,)), (self.result.warnings, done)):

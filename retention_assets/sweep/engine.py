@@ -20,6 +20,7 @@ from retention_assets.errors import Refused
 from retention_assets.evaluation.rules_in_force import Rulebook
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.leases import ALL_NAMES, SECONDS, DatasetPart, NameRange
+from retention_assets.outcomes import Order
 from retention_assets.policy.book import item_of
 from retention_assets.policy.model import Policy
 from retention_assets.stores.concurrency import set_aside_what_is_loaded
@@ -61,6 +62,8 @@ class Sweeper:
     confirmed: pa.Table | None = None
     # tasks that sweep side by side; a policy's parallelism is divided among them
     tasks: int = 1
+    # nothing but what began by this order is finished
+    only: Order | None = None
     _newest: datetime | None = None
     _has_begun: bool = False
 
@@ -96,12 +99,13 @@ class Sweeper:
             if self.stop.is_set():
                 return
             try:
-                if fault := store_fault(self.rulebook, store.name):
+                if self.only is not Order.RESTORE and (fault := store_fault(self.rulebook, store.name)):
                     raise Refused(fault)
                 reads_some = call_store(store, lambda: store.capabilities).reads_some
                 wanted = among_looked_at(store, Wanted.by(self.ledger, share, at, names)) if reads_some else None
                 reading = read_fresh(store, share, wanted)
-                self._check_clock(reading)
+                if self.only is not Order.RESTORE:
+                    self._check_clock(reading)
             except Refused as refusal:
                 yield from _refusals(share, refusal)
                 continue
@@ -139,7 +143,7 @@ class Sweeper:
                 at, names = self.ledger.clock.due_by(self.as_of), ALL_NAMES if part is None else part.names
                 context = SweepContext(
                     self.ledger, self.rulebook, replace(self._recheck, as_of=at), self._independent_check, at, self.on_progress,
-                    self.stop, self.wait, self.tasks, names,
+                    self.stop, self.wait, self.tasks, names, self.only,
                 )  # fmt: skip
                 datasets = [
                     DatasetSweep(context, store, held.leases[name], held.permits[name], reading, results[name])

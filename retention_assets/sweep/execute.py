@@ -1,4 +1,5 @@
-"""The only caller of a store's `sweep` and `expire`: cuts a plan into batches (`sweep: {batch, every}`) and waits between them.
+"""The only module that gives stores orders about targets: cuts a plan into batches (`sweep: {batch, every}`) and waits
+between them.
 
 Each mark gets an outcome whatever happens: a target that a store does not answer for, or answers by raising, has failed.
 """
@@ -6,14 +7,15 @@ Each mark gets an outcome whatever happens: a target that a store does not answe
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import Any
 
 import pyarrow as pa
 
 from retention_assets.errors import Refused, Withheld
 from retention_assets.ledger.batches import Settlement
-from retention_assets.outcomes import Outcome
+from retention_assets.outcomes import Order, Outcome
 from retention_assets.policy.model import Sweep
 from retention_assets.settings.secrets import masked
 from retention_assets.stores.protocol import (
@@ -23,6 +25,7 @@ from retention_assets.stores.protocol import (
     StoreFailed,
     SweptTarget,
     Target,
+    UndoStore,
     call_store,
     thread_of,
 )
@@ -34,10 +37,13 @@ _NO_ANSWER = "the store gave no result"
 class Batch:
     """Marks deleted together, by dataset and id, how, and how many of each policy they are."""
 
-    # transaction and note of the plan, by mark
-    targets: Mapping[str, Mapping[int, tuple[str, str | None]]]
+    # transaction, note and number of the plan, by mark
+    targets: Mapping[str, Mapping[int, tuple[str, str | None, int | None]]]
     sweep: Sweep
     policies: Mapping[str, int]
+    order: Order = Order.DELETE
+    # until when what it sets aside can be restored
+    until: datetime | None = None
 
     def takes(self) -> dict[str, timedelta]:
         """Return the time of each policy that the batch uses; a batch that is not full uses its part."""
@@ -50,27 +56,41 @@ def cut_batches(rows: pa.Table, sweeps: Mapping[int, Sweep]) -> Iterator[Batch]:
 
     A batch has as many marks as its policy says, of however many datasets they are.
     """
-    alike: dict[Sweep, list[tuple[int, str, str, str | None, str]]] = {}
-    columns = (rows[name].to_pylist() for name in ("id", "dataset", "transaction", "note", "policy"))
-    for row in zip(*columns, strict=True):
-        alike.setdefault(sweeps[row[0]], []).append(row)
-    for how, marks in alike.items():
+    alike: dict[tuple[Sweep, str, datetime | None], list[tuple[Any, ...]]] = {}
+    columns = (rows[name].to_pylist() for name in ("id", "dataset", "transaction", "note", "plan", "policy", "order", "until"))
+    for *row, order, until in zip(*columns, strict=True):
+        alike.setdefault((sweeps[row[0]], order, until), []).append(tuple(row))
+    for (how, order, until), marks in alike.items():
         for at in range(0, len(marks), how.batch):
-            targets: dict[str, dict[int, tuple[str, str | None]]] = {}
+            targets: dict[str, dict[int, tuple[str, str | None, int | None]]] = {}
             part = marks[at : at + how.batch]
-            for mark, dataset, transaction, note, _ in part:
-                targets.setdefault(dataset, {})[mark] = (transaction, note)
-            yield Batch(targets, how, Counter(row[-1] for row in part))
+            for mark, dataset, *target, _ in part:
+                targets.setdefault(dataset, {})[mark] = (target[0], target[1], target[2])
+            yield Batch(targets, how, Counter(row[-1] for row in part), Order(order), until)
 
 
 def pause(time: timedelta, stop: threading.Event) -> None:
     stop.wait(min(time.total_seconds(), threading.TIMEOUT_MAX))
 
 
-def execute_deletion(
-    store: Store, dataset: str, targets: Mapping[int, Target], parallelism: int, permit: Permit
+def execute_order(
+    store: Store, dataset: str, targets: Mapping[int, Target], order: Order, parallelism: int, permit: Permit
 ) -> list[Settlement]:
-    return _execute(store, targets, lambda chosen, asked: store.sweep(dataset, chosen, parallelism, asked), permit)
+    if order is Order.DELETE:
+        return _execute(store, targets, lambda chosen, asked: store.sweep(dataset, chosen, parallelism, asked), permit)
+    if not (store.capabilities.undo and isinstance(store, UndoStore)):
+        raise Refused(f"the store {store.name} can't set anything aside, and brings nothing back")
+    answers = _execute(
+        store, targets, lambda chosen, asked: store.carry_out(order, dataset, chosen, parallelism, asked), permit
+    )
+    if order is not Order.SET_ASIDE:
+        return answers
+    # A killed sweep may have set it aside, and FAILED would say that it is at its place.
+    unsure = {mark for mark, target in targets.items() if target.begun_earlier}
+    return [
+        replace(answer, outcome=Outcome.WITHHELD) if answer.outcome is Outcome.FAILED and answer.mark in unsure else answer
+        for answer in answers
+    ]
 
 
 def execute_expiry(

@@ -24,11 +24,12 @@ from retention_assets.frames.verdicts.reasons import SPARING, Reason
 from retention_assets.frames.verdicts.table_windows import ended_refs
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.stores import StorePlace
+from retention_assets.outcomes import Order
 from retention_assets.policy.book import Loaded, Stored, as_loaded, item_of
 from retention_assets.policy.datahub import AspectEntry
-from retention_assets.policy.durations import micros
+from retention_assets.policy.durations import Duration, micros
 from retention_assets.policy.language import Policies
-from retention_assets.policy.model import Keeper, Policy, Selection, Sweep, named_holds
+from retention_assets.policy.model import Datasets, Keeper, Policy, RetainRule, Selection, Sweep, named_holds
 from retention_assets.policy.realms import purge_of, realm_of
 from retention_assets.settings.model import Settings
 from retention_assets.stores.protocol import WITNESS, Capabilities, is_same_place
@@ -44,6 +45,9 @@ class SpareReason(TypedDict):
 
 
 _USUAL = Sweep()
+# selects what is set aside, whatever it is
+_EVERYTHING = purge_of("", Duration(), Duration()).model_copy(update={"datasets": Datasets(include=("*",))})
+_KEEPS_ASIDE = (Reason.HOLD.name, Reason.RETAIN_RULE.name)
 _FOREVER = np.iinfo(np.int64).max
 # sets of rules whose verdicts on a log are kept; each takes some 20 bytes a row
 _VERDICTS_KEPT = 4
@@ -68,6 +72,8 @@ class RecheckResult:
     spared: Mapping[int, str] = field(default_factory=dict)
     # ended branches and tags on them that their policy drops with them
     ended_refs: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    # of set aside marks, those that are not deleted for good, and why
+    kept: Mapping[int, str] = field(default_factory=dict)
 
     def with_(self, newer: "RecheckResult", marks: Iterable[int] = ()) -> "RecheckResult":
         """Add a result that replaces what was known of `marks`."""
@@ -77,6 +83,7 @@ class RecheckResult:
             (self.in_latest_view - asked) | newer.in_latest_view,
             {**{mark: why for mark, why in self.spared.items() if mark not in asked}, **newer.spared},
             {**{mark: refs for mark, refs in self.ended_refs.items() if mark not in asked}, **newer.ended_refs},
+            {**{mark: why for mark, why in self.kept.items() if mark not in asked}, **newer.kept},
         )
 
 
@@ -150,8 +157,10 @@ class Recheck:
         it is spared, and marked again should it come back.
         """
         holds = (*self.file_holds(), *self.ledger.holds.in_force(self.as_of))
+        is_aside = pc.equal(marks["status"], "SWEPT")
+        aside, marks = marks.filter(is_aside), marks.filter(pc.invert(is_aside))
         moved = _marked_elsewhere(self.ledger.places.all(), marks)
-        result = RecheckResult(spared=moved)
+        result = RecheckResult(spared=moved).with_(self._check_aside(log, aside))
         marks = marks.filter(pc.invert(rows_of_marks(marks, moved))) if moved else marks
         for version in sorted(set(zip(marks["policy"].to_pylist(), marks["policy_version"].to_pylist(), strict=True))):
             same = pc.and_(pc.equal(marks["policy"], version[0]), pc.equal(marks["policy_version"], version[1]))
@@ -164,16 +173,24 @@ class Recheck:
                     part = self._recheck_in_force(log, of_version, part, holds, capabilities)
             result = result.with_(part)
         shown = marks if self.confirmed is None else marks.filter(pa.array(is_in_log(marks, self.confirmed)))
-        return replace(result, go=result.go & frozenset(shown["id"].to_pylist()))
+        return replace(result, go=result.go & frozenset([*shown["id"].to_pylist(), *aside["id"].to_pylist()]))
 
     def sweeps_of(self, marks: pa.Table) -> dict[int, Sweep]:
-        """Find how each mark is swept: by the policy in force that justifies it, or by the version that made it."""
+        items = self._policies_of(marks)
+        return {mark: item.sweep if isinstance(item, Policy) else _USUAL for mark, item in items.items()}
+
+    def untils_of(self, marks: pa.Table, present: datetime) -> dict[int, datetime]:
+        """Return the marks that are set aside instead of deleted, and until when each can be restored."""
+        policies = {mark: item for mark, item in self._policies_of(marks).items() if isinstance(item, Policy)}
+        return {mark: policy.undo.after(present) for mark, policy in policies.items() if policy.undo}
+
+    def _policies_of(self, marks: pa.Table) -> dict[int, Policy | AspectEntry | None]:
+        # by which each mark is swept: the policy in force that justifies it, or the version that made it
         versions = [*zip(marks["policy"].to_pylist(), marks["policy_version"].to_pylist(), strict=True)]
         current = {entry.name: (entry.name, entry.version) for entry in self._book}
         items = {version: self._item(current.get(version[0], version)) for version in set(versions)}
-        sweeps = {version: item.sweep if isinstance(item, Policy) else _USUAL for version, item in items.items()}
-        usual = dict(zip(marks["id"].to_pylist(), map(sweeps.__getitem__, versions), strict=True))
-        return usual | {mark: policy.sweep for mark, policy in self._justified_by.items() if mark in usual}
+        usual = dict(zip(marks["id"].to_pylist(), map(items.__getitem__, versions), strict=True))
+        return usual | {mark: policy for mark, policy in self._justified_by.items() if mark in usual}
 
     def expiring(self, marks: pa.Table) -> set[int]:
         """Return marks whose rows the store may have been told to expire, by the version that made them or the one in force."""
@@ -203,6 +220,8 @@ class Recheck:
         return _UNKNOWN if self._item(version) is None else None
 
     def _item(self, version: Version) -> Policy | AspectEntry | None:
+        if (realm := realm_of(version[0])) is not None:
+            return purge_of(realm, self.ledger.realms.of(realm).grace, self.settings.realms.undo)
         if version not in self._versions:
             versions = (
                 *self.ledger.policy_book.versions(version[0]),
@@ -272,7 +291,7 @@ class Recheck:
             if due > present and status == "SWEEPING":
                 # otherwise it would expire before the longer grace is over
                 spared[mark] = _LONGER.format(policy.name)
-            elif due > present or (policy.sweep.mode == "ttl" and not capabilities.expiry):
+            elif due > present or not _can_sweep(capabilities, policy):
                 stays.add(mark)
         return replace(part, go=part.go - stays - spared.keys(), spared={**part.spared, **spared})
 
@@ -291,26 +310,68 @@ class Recheck:
             selects = np.logical_and.reduce([flags(pc.equal(table["verdict"].cast(pa.string()), "mark")) for table in verdicts])
             credited = join_chunks(verdicts[0]["policy"]).cast(pa.string())
             for name in pc.unique(credited.filter(pa.array(selects))).to_pylist():
-                # of several sets the longest grace counts
+                # of several sets the longest grace and undo count
                 own = [policy for rules in sets for policy in rules.policies if len(sets) > 1 or policy.name == name]
                 ends = _ends(marks["marked_at"], own)
                 is_sooner = selects & flags(pc.equal(credited, name)) & (ends < due)
                 due[is_sooner], number[is_sooner] = ends[is_sooner], len(policies)
-                policies.append(next(policy for policy in own if policy.name == name))
+                undos = [policy.undo for policy in own if policy.undo]
+                longest = max(undos, key=lambda undo: undo.length, default=None)
+                policies.append(next(policy for policy in own if policy.name == name).model_copy(update={"undo": longest}))
         return [(policies[at], end) if at >= 0 else None for at, end in zip(number.tolist(), due.tolist(), strict=True)]
 
-    def _missing(self, marks: pa.Table, datasets: pa.Table, holds: Sequence[Keeper], log_is_complete: bool) -> dict[int, str]:
-        attributes = {row["dataset"]: dict(row["attributes"] or ()) for row in datasets.to_pylist()} if len(marks) else {}
-        live, spared = [hold for hold in named_holds(holds) if hold.is_live(self.as_of)], {}
+    def _check_aside(self, log: Log, marks: pa.Table) -> RecheckResult:
+        # Policies are not asked any more; holds, retain rules and realms are.
+        if not len(marks):
+            return RecheckResult()
+        judged, present = self._rows_about(log, marks), self.ledger.holds.in_force(self.as_of, of_purged=False)
+        holds = (*self.file_holds(), *present)
+        positions = judged.positions(marks)
+        missing, here = marks.filter(pa.array(positions < 0)), marks.filter(pa.array(positions >= 0))
+        kept = self._kept_by_newer(missing, judged.datasets) | self._held(missing, judged.datasets, holds)
+        verdicts = judged.verdicts(RulesInForce((_EVERYTHING,), holds), self.as_of)
+        reasons = verdicts["reasons"].take(pa.array(positions[positions >= 0])).to_pylist()
+        for mark, why in zip(here["id"].to_pylist(), reasons, strict=True):
+            if keeping := [reason for reason in why if reason["code"] in _KEEPS_ASIDE]:
+                kept[mark] = _sentences(keeping)
+        for row in marks.select(["id", "policy", "order"]).to_pylist():
+            realm = realm_of(row["policy"])
+            if realm is not None and self.ledger.realms.of(realm).status not in ("PURGING", "PURGED"):
+                kept.setdefault(row["id"], _NOT_PURGING)
+            if row["order"] == Order.RESTORE:
+                kept.pop(row["id"], None)
+        return RecheckResult(frozenset(marks["id"].to_pylist()) - kept.keys(), kept=kept)
+
+    def _kept_by_newer(self, marks: pa.Table, datasets: pa.Table) -> dict[int, str]:
+        # A retain rule that was there when something was set aside would have kept it. One that came later can't be asked about
+        # what the log does not have any more: it keeps all of its datasets.
+        kept, attributes = dict[int, str](), _attributes_of(datasets)
+        rules = (
+            [(rule, at) for rule, at in self.ledger.holds.of_files_since() if isinstance(rule, RetainRule)]
+            if len(marks)
+            else []
+        )
         for row in marks.to_pylist():
-            begun = row["status"] == "SWEEPING" or row["attempts"] > 0
+            about = (rule for rule, at in rules if at > row["planned_at"])
+            if rule := next(
+                (rule for rule in about if holds_dataset(rule, row["dataset"], attributes.get(row["dataset"], {}))), None
+            ):
+                kept[row["id"]] = Reason.RETAIN_RULE.text(rule.name)
+        return kept
+
+    def _held(self, marks: pa.Table, datasets: pa.Table, holds: Sequence[Keeper]) -> dict[int, str]:
+        attributes, held = _attributes_of(datasets), dict[int, str]()
+        live = [hold for hold in named_holds(holds) if hold.is_live(self.as_of)] if len(marks) else []
+        for row in marks.select(["id", "dataset", "transaction"]).to_pylist():
             about = (hold for hold in live if holds_dataset(hold, row["dataset"], attributes.get(row["dataset"], {})))
-            hold = next((hold for hold in about if hold.covers(row["transaction"])), None)
-            if hold is not None:
-                spared[row["id"]] = Reason.HOLD.text(hold.name or "")
-            elif not (log_is_complete and begun):
-                spared[row["id"]] = _NOT_IN_LOG
-        return spared
+            if (hold := next((hold for hold in about if hold.covers(row["transaction"])), None)) is not None:
+                held[row["id"]] = Reason.HOLD.text(hold.name or "")
+        return held
+
+    def _missing(self, marks: pa.Table, datasets: pa.Table, holds: Sequence[Keeper], log_is_complete: bool) -> dict[int, str]:
+        begun = pc.or_(pc.equal(marks["status"], "SWEEPING"), pc.greater(marks["attempts"], 0))
+        unknown = marks.filter(pc.invert(begun)) if log_is_complete else marks
+        return dict.fromkeys(unknown["id"].to_pylist(), _NOT_IN_LOG) | self._held(marks, datasets, holds)
 
     def _rows_about(self, log: Log, marks: pa.Table) -> JudgedRows:
         # cached by identity: a log is immutable
@@ -348,11 +409,18 @@ class Recheck:
         return [[*(reason for reason in more if reason not in why), *why] for more, why in zip(needed, reasons, strict=True)]
 
     def _rules(self, version: Version, datasets: Sequence[str], holds: Sequence[Keeper], drops_refs: bool) -> RulesInForce:
-        realm = realm_of(version[0])
-        item = self._item(version) if realm is None else purge_of(realm, self.ledger.realms.of(realm).grace)
+        item = self._item(version)
         if isinstance(item, AspectEntry):
             return rules_for(Policies((), tuple(holds), (item,)), datasets, self.settings)
         return RulesInForce(() if item is None else _unlimited((item,), drops_refs), tuple(holds))
+
+
+def _attributes_of(datasets: pa.Table) -> dict[str, dict[str, str]]:
+    return {row["dataset"]: dict(row["attributes"] or ()) for row in datasets.select(["dataset", "attributes"]).to_pylist()}
+
+
+def _can_sweep(capabilities: Capabilities, policy: Policy) -> bool:
+    return (capabilities.expiry or policy.sweep.mode == "delete") and (capabilities.undo or not policy.undo)
 
 
 def _marked_elsewhere(places: Sequence[StorePlace], marks: pa.Table) -> dict[int, str]:

@@ -26,10 +26,11 @@ from retention_assets.errors import Refused, Withheld
 from retention_assets.frames.arrays import flags, join_chunks, keys_of
 from retention_assets.frames.log import Log
 from retention_assets.frames.views.branch_views import view_ends
-from retention_assets.ledger.batches import Moved, Planned, Settlement
+from retention_assets.ledger.batches import PLANNED_ROWS, Moved, Planned, Settlement
 from retention_assets.ledger.book import Raise
 from retention_assets.ledger.leases import Lease, LeaseLost
-from retention_assets.outcomes import Outcome
+from retention_assets.ledger.schema import ASIDE, OPEN
+from retention_assets.outcomes import Order, Outcome
 from retention_assets.stores.protocol import Store, StoreFailed, Target
 from retention_assets.sweep.dataset_sweep import BEGUN_STILL, DatasetSweep, SweepContext
 from retention_assets.sweep.execute import Batch, cut_batches
@@ -100,18 +101,29 @@ class _Round:
                 sweep.permit.check_against(protections)
                 sweep.permit()
         self._read_fresh()
-        self._finish_begun()
-        where = (sorted(self.active), self.context.as_of, self.context.names)
-        for ids in _sliced(ledger.sweeps.due(*where) if self.active else np.empty(0, np.int64), self.first_slice):
-            if self.context.stop.is_set() or not self.active:
-                break
-            self._sweep_due(self._sweepable(ledger.sweeps.due_rows(ids.tolist())))
-            for sweep in (*self.active.values(), *self.again):
-                sweep.done_before.extend(sweep.done)
-                sweep.done = set()
+        left = self._undone(ledger.sweeps.left(sorted(self.active), self.context.names))
+        is_aside, only = pc.equal(left["status"], "SWEPT"), self.context.only
+        if only is None:
+            self._finish_begun(self._sweepable(left.filter(pc.invert(is_aside))))
+        self._finish_begun(left.filter(is_aside if only is None else pc.equal(left["order"], only)))
+        for ids in self._due_slices(OPEN, self.first_slice):
+            self._sweep_due(self._sweepable(ledger.sweeps.due_rows(ids)))
+        for ids in self._due_slices(ASIDE, SLICE):
+            self._finish_begun(self._undone(ledger.trash.planned(ids)), has_begun=False)
         if opened := sorted(self.opened & self.active.keys()):
             ledger.reports.finish_done(self._holder, opened)
         return self.again
+
+    def _due_slices(self, state: str, first: int) -> Iterator[list[int]]:
+        where = (sorted(self.active), self.context.as_of, self.context.names, state)
+        nothing = self.context.only is not None or not self.active
+        for ids in _sliced(np.empty(0, np.int64) if nothing else self.context.ledger.sweeps.due(*where), first):
+            if self.context.stop.is_set() or not self.active:
+                break
+            yield ids.tolist()
+            for sweep in (*self.active.values(), *self.again):
+                sweep.done_before.extend(sweep.done)
+                sweep.done = set()
 
     # --- fresh reading ---
 
@@ -122,6 +134,11 @@ class _Round:
         lately = moment().running - READ_LATELY if self.store.capabilities.guards else float("inf")
         asked = {name for name in whole if self.active[name].reading.asked_at < lately}
         self._read_again((self._stale(asked) if asked else set()) | (self.active.keys() - whole), whole=True)
+        if absent := [sweep.dataset for sweep in self._active() if sweep.reading.token is None and self.context.only is None]:
+            # what is set aside waits until its dataset is there again, which nobody has to mend
+            work = self.context.ledger.marks.to_sweep(self.context.as_of, absent)
+            for name in (row.dataset for row in work if not row.marks):
+                del self.active[name]
         for sweep in self._active():
             self._check_reading(sweep, "nothing of {} is swept")
 
@@ -187,15 +204,18 @@ class _Round:
 
     # --- what an earlier sweep had begun, and what is due ---
 
-    def _finish_begun(self) -> None:
-        left = self._sweepable(self.context.ledger.sweeps.left(sorted(self.active), self.context.names))
-        if not len(left):
+    def _finish_begun(self, left: pa.Table, has_begun: bool = True) -> None:
+        # what was planned earlier: begun by an earlier sweep or a person, or set aside until now
+        if not len(left := self._rows_of_active(left)):
             return
         self._open_reports(left)
         for name, rows in by_dataset(left).items():
-            self.active[name].begun_earlier = frozenset(rows["id"].to_pylist())
+            self.active[name].begun_earlier = frozenset(rows["id"].to_pylist() if has_begun else ())
         self.checked = RecheckResult()
         self._recheck(left)
+        if has_begun:
+            kept = by_dataset(left.filter(rows_of_marks(left, self.checked.kept)))
+            self._settle({name: [*map(self._staying, rows["id"].to_pylist())] for name, rows in kept.items()})
         expired: dict[str, list[Settlement]] = {}
         going = self._rows_of_active(left, self.checked.go)
         for name, rows in by_dataset(going).items():
@@ -210,7 +230,10 @@ class _Round:
             sweep.done |= {answer.mark for answer in expired[sweep.dataset]}
         # what waits to expire gets its time once more: the sweep that began it may have died before giving it
         for batch, targets in self._justified_batches(self._undone(going), left):
-            self._finish_batch(batch, targets)
+            self._finish_batch(batch, targets if has_begun else self._begin(batch, targets))
+
+    def _staying(self, mark: int) -> Settlement:
+        return Settlement(mark, Outcome.FAILED, error=f"It stays set aside. {self.checked.kept[mark]}")
 
     def _sweep_due(self, due: pa.Table) -> None:
         if not len(due):
@@ -222,8 +245,8 @@ class _Round:
         self.checked = RecheckResult()
         self._recheck(due)
         planned = self._plan(self._rows_of_active(due, self.checked.go))
-        for batch, targets in self._justified_batches(planned, due):
-            self._finish_batch(batch, self._begin(targets))
+        for batch, targets in self._justified_batches(planned, due) if planned is not None else ():
+            self._finish_batch(batch, self._begin(batch, targets))
             for sweep in (*self.active.values(), *self.again):
                 if sweep.dataset in batch.targets:
                     self.context.on_progress(sweep.result)
@@ -237,8 +260,7 @@ class _Round:
 
     def _sweepable(self, rows: pa.Table) -> pa.Table:
         rows = among_asked(self._undone(rows), [sweep.reading for sweep in self._active()])
-        parts = by_dataset(rows) if not self.store.capabilities.expiry else {}
-        waits = {mark for name, marks in parts.items() for mark in self.active[name].waiting_without_ttl(marks)}
+        waits = {mark for name, marks in by_dataset(rows).items() for mark in self.active[name].waiting(marks)}
         return rows.filter(pc.invert(rows_of_marks(rows, waits))) if waits else rows
 
     # --- the re-check: what may still go ---
@@ -260,7 +282,7 @@ class _Round:
         self.hidden -= names
         if result.spared:
             self._spare(rows.filter(rows_of_marks(rows, result.spared)), result.spared)
-        goes = rows.filter(rows_of_marks(rows, result.go))
+        goes = rows.filter(pc.and_(rows_of_marks(rows, result.go), pc.not_equal(rows["status"], "SWEPT")))
         keepers = self.context.recheck.file_holds()
         faults = self.context.independent_check.faults(log, goes, capabilities.log_is_complete, self.context.as_of, keepers)
         for sweep in self._active(faults):
@@ -301,8 +323,8 @@ class _Round:
 
     # --- plans ---
 
-    def _plan(self, rows: pa.Table) -> pa.Table:
-        # returns the rows of what was planned, with notes
+    def _plan(self, rows: pa.Table) -> pa.Table | None:
+        # returns the rows of what was planned, with notes and orders
         ledger = self.context.ledger
         prepared: dict[str, dict[int, Planned]] = {}
         for name, marks in by_dataset(rows).items():
@@ -314,14 +336,25 @@ class _Round:
             planned[mark] = planned[mark]._replace(note=note)
         places = {sweep.dataset: next(iter(sweep.places)) for sweep in self._active(prepared)}
         if not places:
-            return rows.slice(0, 0).append_column("note", pa.array([], pa.string()))
+            return None
         plans = ledger.sweeps.plan(self._leases(places), planned, self.context.as_of, places)
         self._lose(plans.lost)
         for sweep in self._active(plans.plans):
             sweep.plan = plans.plans[sweep.dataset]
             sweep.result.planned += sweep.plan.marks
         rows = self._rows_of_active(rows, plans.marks)
-        return rows.append_column("note", pa.array([planned[mark].note for mark in rows["id"].to_pylist()], pa.string()))
+        present = ledger.clock.present(self.context.as_of)
+        untils = self.context.recheck.untils_of(rows, present) if self.store.capabilities.undo else {}
+        names, ids = rows["dataset"].to_pylist(), rows["id"].to_pylist()
+        facts = {
+            "note": [planned[mark].note for mark in ids],
+            "plan": [plans.plans[name].id for name in names],
+            "order": [Order.SET_ASIDE if mark in untils else Order.DELETE for mark in ids],
+            "until": [*map(untils.get, ids)],
+        }
+        for name, values in facts.items():
+            rows = rows.append_column(field := PLANNED_ROWS.field(name), pa.array(values, field.type))
+        return rows
 
     # --- batches ---
 
@@ -335,7 +368,8 @@ class _Round:
                 with self._alone(sweep):
                     sweep.check_places()
             targets = self._justified(batch)
-            self._hide(marks, targets)
+            if batch.order in (Order.DELETE, Order.SET_ASIDE):
+                self._hide(marks, targets)
             yield batch, targets
 
     def _batches(self, rows: pa.Table) -> Iterator[Batch]:
@@ -378,8 +412,9 @@ class _Round:
                     place_known=None not in sweep.places,
                     ended_refs=ended.get(mark, ()),
                     begun_earlier=mark in sweep.begun_earlier,
+                    aside="" if batch.order is Order.DELETE else f"{plan}/{mark}",
                 )
-                for mark, (transaction, note) in batch.targets[sweep.dataset].items()
+                for mark, (transaction, note, plan) in batch.targets[sweep.dataset].items()
                 if mark in go
             }
             for sweep in self._active(batch.targets)
@@ -398,7 +433,7 @@ class _Round:
             self.context.ledger.visibility.raise_to({name: Raise(at, why) for name, at in instants.items()}, self._holder)
         self.hidden |= names
 
-    def _begin(self, targets: Targets) -> Targets:
+    def _begin(self, batch: Batch, targets: Targets) -> Targets:
         # returns the targets on which the ledger lets the sweep begin
         for sweep in self._active(targets):
             with self._alone(sweep):
@@ -406,7 +441,11 @@ class _Round:
         ledger, datasets = self.context.ledger, self._active(targets)
         plans = [sweep.plan for sweep in datasets if sweep.plan]
         marks = [mark for sweep in datasets for mark in targets[sweep.dataset]]
-        begun = ledger.sweeps.begin([sweep.lease for sweep in datasets], plans, marks) if marks else Moved({}, {})
+        leases = [sweep.lease for sweep in datasets]
+        if batch.order is Order.DELETE_ASIDE:
+            begun = ledger.trash.begin(leases, marks, batch.order)
+        else:
+            begun = ledger.sweeps.begin(leases, plans, marks, batch.until) if marks else Moved({}, {})
         self._lose(begun.lost)
         # a hold from before they began is seen here at the latest, not only with the next beat
         protections = ledger.leases.protections()
@@ -428,11 +467,11 @@ class _Round:
             if sweep.dataset in stale:
                 answers[sweep.dataset] = [Settlement(mark, Outcome.WITHHELD) for mark in targets[sweep.dataset]]
             elif sweep.dataset in self.active:
-                answers[sweep.dataset] = sweep.execute(targets[sweep.dataset], batch.sweep)
+                answers[sweep.dataset] = sweep.execute(targets[sweep.dataset], batch)
         self._settle(answers)
         for sweep in self._active(answers):
-            withheld = {answer.mark for answer in answers[sweep.dataset] if answer.outcome is Outcome.WITHHELD}
-            sweep.done |= batch.targets[sweep.dataset].keys() - withheld
+            withheld = {answer.mark: answer.error for answer in answers[sweep.dataset] if answer.outcome is Outcome.WITHHELD}
+            sweep.done |= batch.targets[sweep.dataset].keys() - withheld.keys()
             if not withheld:
                 continue
             with self._alone(sweep):
@@ -443,6 +482,9 @@ class _Round:
                 except Withheld:
                     sweep.result.outcomes[Outcome.WITHHELD] += len(withheld)
                     raise
+                if batch.order is not Order.DELETE and (fault := next(filter(None, withheld.values()), None)):
+                    # by the store: what it begins is known by its folder in the trash, so it may not fail
+                    raise Refused(f"what was begun of {sweep.dataset} could not be finished: {fault}")
                 self._once_more(sweep)
 
     def _settle(self, answers: Mapping[str, Sequence[Settlement]]) -> None:

@@ -113,13 +113,13 @@ def test_each_part_is_for_one_task_beside_the_datasets_that_are_whole(tasks: int
 
 def test_results_of_parts_are_one_result_of_their_dataset() -> None:
     counts = Counter({Outcome.DELETED: 2, Outcome.FAILED: 1})
-    one = SweepResult("a/b", 3, counts, 20, 5, 1, errors=["no", "never"], warnings=["slow"])
-    other = SweepResult("a/b", 4, counts, 30, 6, 2, refused="lost", errors=["no"], store_failed=True)
+    one = SweepResult("a/b", 3, counts, 20, 9, 5, 1, errors=["no", "never"], warnings=["slow"])
+    other = SweepResult("a/b", 4, counts, 30, 8, 6, 2, refused="lost", errors=["no"], store_failed=True)
     alone = SweepResult("a/c", 1)
     found = one_of_each([one, alone, other])
     assert found["a/c"] is alone
     assert found["a/b"] == SweepResult(
-        "a/b", 7, counts + counts, 50, 11, 3, "lost", None, store_failed=True, errors=["no", "never"], warnings=["slow"]
+        "a/b", 7, counts + counts, 50, 17, 11, 3, "lost", None, store_failed=True, errors=["no", "never"], warnings=["slow"]
     )
 
 

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from retention_assets.evaluation.rules_in_force import load_rulebook
-from retention_assets.ledger import DatasetPart, Ledger, NameRange
+from retention_assets.ledger import AskedBy, DatasetPart, Ledger, NameRange
+from retention_assets.outcomes import Order
 from retention_assets.settings import Settings, load_settings
 from retention_assets.stores.protocol import Store
 from retention_assets.sweep import Sweeper, SweepResult, hold_leases
@@ -39,11 +41,12 @@ class MarkedStore:
     url: str
     folder: Path
     transactions: int = 12
+    undo: str = ""
 
     def __post_init__(self) -> None:
         (self.folder / "policies").mkdir(parents=True)
         select = "unreferenced: true, " * isinstance(self.environment, LocalObjects) + "older_than: 1d"
-        policy = f"{{name: p, datasets: {{include: ['*']}}, select: {{{select}}}, sweep: {_SWEEP}}}"
+        policy = f"{{name: p, datasets: {{include: ['*']}}, select: {{{select}}}, {self.undo}sweep: {_SWEEP}}}"
         (self.folder / "policies" / "p.yaml").write_text(f"policies: [{policy}]\n")
         (self.folder / "retention.yaml").write_text(json.dumps({"clock": CLOCK, "ledger": self.url.replace("$", "$$")}))
         self.dataset = self.environment.datasets[0]
@@ -97,6 +100,14 @@ class MarkedStore:
             thread.join()
         return results
 
+    def begins(self, order: Order) -> None:
+        """A person asks for all that is set aside to come back, or to go early; no sweep has done it yet."""
+        with self.opened() as ledger:
+            begin(ledger, self.dataset, order, AskedBy("ann", "we need them"))
+
+    def without_due(self) -> dict[str, bytes]:
+        return {place: self.before[place] for place in self.before.keys() - self._alone(set(self.due))}
+
     def report(self) -> dict[str, Any]:
         with self.opened() as ledger:
             (report,) = ledger.reports.of(DUE.date(), self.dataset)
@@ -130,7 +141,7 @@ class MarkedStore:
         assert (report["failed"], report["spared"]) == (0, 0)
         assert report["finished_at"] is not None
         assert self.statuses() == dict.fromkeys(self.due, "SWEPT")
-        assert self.data() == {place: self.before[place] for place in self.before.keys() - self._alone(set(self.due))}
+        assert self.data() == self.without_due()
         assert {name: self.environment.reached(self.dataset, name) for name in self.reached.keys() - set(self.due)} == {
             name: places for name, places in self.reached.items() if name not in self.due
         }
@@ -147,14 +158,31 @@ class MarkedStore:
         return self._places(names) - self._places(self.reached.keys() - names)
 
 
-def sweep_store(ledger: Ledger, store: Store, settings: Settings, part: DatasetPart | None = None) -> list[SweepResult]:
+def begin(ledger: Ledger, dataset: str, order: Order, asked: AskedBy, transactions: Sequence[str] | None = None) -> None:
+    with hold_leases(ledger, [dataset], "ann") as held:
+        marks = ledger.trash.named(dataset, transactions)
+        moved = ledger.trash.begin([*held.leases.values()], [*marks.values()], order, asked)
+    assert set(moved.marks) == set(marks.values())
+    assert transactions is None or len(marks) == len(transactions)
+
+
+def sweep_store(
+    ledger: Ledger, store: Store, settings: Settings, part: DatasetPart | None = None, as_of: datetime = DUE, **sweeper: Any
+) -> list[SweepResult]:
     """Sweep what is due of a store, or a part of one dataset."""
-    sweeper = Sweeper(ledger, {store.name: store}, load_rulebook(ledger, settings, "test"), DUE, RUN)
-    return list(sweeper.run([part.lease.dataset] if part else ledger.marks.datasets_to_sweep(DUE), part))
+    sweeps = Sweeper(ledger, {store.name: store}, load_rulebook(ledger, settings, "test"), as_of, RUN, **sweeper)
+    return list(sweeps.run([part.lease.dataset] if part else ledger.marks.datasets_to_sweep(as_of), part))
 
 
 def sweep_until(
-    last: int, url: str, store: Store, settings: Settings, part: DatasetPart | None = None, acts: Any = None
+    last: int,
+    url: str,
+    store: Store,
+    settings: Settings,
+    part: DatasetPart | None = None,
+    acts: Any = None,
+    as_of: datetime = DUE,
+    only: Order | None = None,
 ) -> None:
     """Sweep, in a program that kills itself before its so-manyth write or deletion; `acts`: where it says how many it did."""
     counted = itertools.count()
@@ -168,7 +196,7 @@ def sweep_until(
     ledger = open_simulated(url)
     count_changes(ledger, counts)
     count_deletions(counts)
-    for result in sweep_store(ledger, store, settings, part):
+    for result in sweep_store(ledger, store, settings, part, as_of, only=only):
         assert (result.refused, result.errors) == (None, [])
 
 
@@ -182,6 +210,7 @@ def count_deletions(count: Callable[[str], object]) -> None:
 
         return counted_act
 
-    os.unlink, os.rmdir = counting("unlink", os.unlink), counting("rmdir", os.rmdir)
+    for name in ("unlink", "rmdir", "rename", "link"):
+        setattr(os, name, counting(name, getattr(os, name)))
     PyArrowFileIO.delete = counting("unlink", PyArrowFileIO.delete)  # type: ignore[method-assign]
     SqlCatalog.commit_table = counting("catalog", SqlCatalog.commit_table)  # type: ignore[method-assign]

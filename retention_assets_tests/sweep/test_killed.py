@@ -52,7 +52,7 @@ class Kept(IcebergTables):
 
     def __init__(self, warehouse: Warehouse, names: dict[str, str]) -> None:
         super().__init__(warehouse)
-        self.names = names
+        self.names, self.datasets = names, self.datasets[:1]
 
     def write(self, dataset: str, drawing: str) -> dict[str, str]:  # noqa: ARG002 - it has a history of its own
         return self.names

@@ -24,14 +24,14 @@ from retention_assets.evaluation.rules_in_force import load_rulebook
 from retention_assets.ledger import SECONDS, Lease, Ledger, Plan, open_ledger
 from retention_assets.ledger.batches import Moved, Sweeps
 from retention_assets.ledger.leases import PERMITTED, Leases, TakenLeases
-from retention_assets.outcomes import Outcome
+from retention_assets.outcomes import Order, Outcome
 from retention_assets.policy import Hold
 from retention_assets.sql.foreign import IDLE_SECONDS, STATEMENT_SECONDS
 from retention_assets.stores.dry_run import RecordingStore
 from retention_assets.stores.protocol import Permit, SweptTarget, Target, always
 from retention_assets.sweep import Sweeper, SweepPermit, SweepResult
 from retention_assets.sweep import permit as module
-from retention_assets.sweep.execute import execute_deletion
+from retention_assets.sweep.execute import execute_order
 from retention_assets.sweep.permit import LedgerFailed, ProtectionsChanged, hold_lease
 from retention_assets_tests.ledger.states import change_leases, take_lease, write_past_ledger
 from retention_assets_tests.sweep.lakes import DUE, FIVE, OLD, Lake
@@ -508,7 +508,7 @@ def test_what_a_store_raises_because_of_its_permit_settles_nothing(lake: Lake) -
         raise Withheld("not any more")
 
     store = Raising(lake.stores["lake"])
-    answers = execute_deletion(store, "lake/d", {1: Target("S1"), 2: Target("S2")}, 1, refused)
+    answers = execute_order(store, "lake/d", {1: Target("S1"), 2: Target("S2")}, Order.DELETE, 1, refused)
     assert [(one.mark, one.outcome) for one in answers] == [(1, Outcome.WITHHELD), (2, Outcome.WITHHELD)]
     assert {one.error for one in answers} == {"not any more"}
 
@@ -529,10 +529,12 @@ def test_a_hold_between_the_last_check_and_the_beginning_of_a_batch_keeps_all_of
     """No heart beats here: what the ledger says once the batch has begun is enough."""
     begin, batches = Sweeps.begin, list[Moved]()
 
-    def held_first(self: Sweeps, leases: Collection[Lease], plans: Collection[Plan], marks: Collection[int]) -> Moved:
+    def held_first(
+        self: Sweeps, leases: Collection[Lease], plans: Collection[Plan], marks: Collection[int], until: datetime | None
+    ) -> Moved:
         if not batches:
             marked.hold("lake/d", "S2")
-        batches.append(begin(self, leases, plans, marks))
+        batches.append(begin(self, leases, plans, marks, until))
         return batches[-1]
 
     monkeypatch.setattr(Sweeps, "begin", held_first)

@@ -111,17 +111,20 @@ def test_a_batch_is_of_one_way_of_sweeping_and_ends_where_it_is_full(ways: str, 
     how = {"a": Sweep(batch=2, every=Duration(seconds=6)), "b": Sweep(batch=3, every=Duration())}
     rows = [
         {"id": at, "transaction": f"T{at}", "note": f"note {at}", "dataset": f"lake/{at * datasets // 4}", "policy": way}
+        | {"plan": 7, "order": "DELETE", "until": None}
         for at, way in enumerate(ways)
     ]
-    names = ("transaction", "note", "dataset", "policy")
-    schema = pa.schema({"id": pa.int64(), **dict.fromkeys(names, pa.string())})
+    names = ("transaction", "note", "dataset", "policy", "order")
+    schema = pa.schema(
+        {"id": pa.int64(), "plan": pa.int64(), "until": pa.timestamp("us", "UTC"), **dict.fromkeys(names, pa.string())}
+    )
     found = list(cut_batches(pa.Table.from_pylist(rows, schema), {number: how[way] for number, way in enumerate(ways)}))
     assert [(batch.sweep, batch.policies) for batch in found] == [
         (how[ways[int(part[0])]], {ways[int(part[0])]: len(part)}) for part in cut
     ]
     assert [batch.targets for batch in found] == [
         {
-            name: {at: (f"T{at}", f"note {at}") for at in map(int, part) if rows[at]["dataset"] == name}
+            name: {at: (f"T{at}", f"note {at}", 7) for at in map(int, part) if rows[at]["dataset"] == name}
             for name in {rows[int(at)]["dataset"] for at in part}
         }
         for part in cut
