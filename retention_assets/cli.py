@@ -61,12 +61,14 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "unmark": ("people.marks:unmark_command", "Take marks back"),
         "hold": ("people.holds:hold_command", "Place a hold"),
         "release": ("people.holds:release_command", "Release a hold"),
+        "restore": ("people.trash:restore_command", "Bring back what a sweep has set aside"),
         "policies": ("people.policies:policies", "Show the policy book"),
         "realm": ("people.realms:realm_command", "List realms, show the realm NAME, or change it with --status"),
         "advance": ("people.visibility:advance", "Raise the visibility mark of a dataset"),
     },
     "Act": {
         "run": ("people.run:run", "Read the stores, judge, mark what may go, sweep what is due, and report"),
+        "trash": ("people.trash:trash", "List what sweeps have set aside"),
         "housekeeping": (
             "people.housekeeping:housekeeping_command",
             "Postpone rows that a database would expire too early, and list what expires tomorrow",

@@ -135,6 +135,7 @@ _DELETES_BY_NAME = re.compile(rf"(\w+\.)*({'|'.join(sorted(DELETES - {'delete', 
 ORDERS: Mapping[str, str] = {
     "sweep": f"{PACKAGE}.sweep.execute",
     "expire": f"{PACKAGE}.sweep.execute",
+    "carry_out": f"{PACKAGE}.sweep.execute",
     "postpone": f"{PACKAGE}.sweep.postpone_expiry",
 }
 
@@ -158,31 +159,31 @@ GIVEN_NAMES = {
 # Lines that a place may have; a module counts in the longest that fits. They only fall: whoever passes one subtracts elsewhere,
 # or moves the number in the same commit with the reason; whoever subtracts lowers it.
 BUDGETS: Mapping[str, int] = {
-    "(top)": 1_110,
-    "settings": 1_610,
-    "policy": 2_890,
+    "(top)": 1_130,
+    "settings": 1_620,
+    "policy": 2_920,
     "frames": 3_990,
     "exchange": 670,
     "sql": 2_420,
-    "ledger": 6_410,
-    "stores": 1_210,
-    "stores.places": 1_960,
-    "stores.files": 1_400,
-    "stores.iceberg": 2_290,
+    "ledger": 6_730,
+    "stores": 1_260,
+    "stores.places": 2_520,
+    "stores.files": 1_440,
+    "stores.iceberg": 2_520,
     "stores.aspects": 1_100,
     "stores.records": 1_280,
-    "stores.objects": 5_990,
-    "evaluation": 2_300,
-    "sweep": 2_680,
+    "stores.objects": 5_900,
+    "evaluation": 2_310,
+    "sweep": 2_850,
     "pipeline": 2_480,
-    "people": 4_800,
-    "render": 2_240,
-    "dagster": 3_290,
+    "people": 5_140,
+    "render": 2_250,
+    "dagster": 3_300,
     "demo": 740,
-    "retention_assets_tests": 60_650,
+    "retention_assets_tests": 62_620,
 }
 # Docstrings that begin with a word by which no sentence says what a thing is; and imports by tests of a module inside a folder.
-OPENINGS, ARROWS = 3, 546
+OPENINGS, ARROWS = 3, 544
 _OPENING = re.compile(r"(What|Which|Whether|Of|Those|As|So many|The same)\b")
 _FACES = re.compile(rf"{PACKAGE}(\.stores)?(\.\w+)?")
 

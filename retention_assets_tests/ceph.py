@@ -11,7 +11,10 @@ from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 
+import fsspec  # type: ignore[import-untyped]
 import pytest
+
+from retention_assets.stores.places import file_systems
 
 _PROGRAMS = ("ceph", "ceph-mon", "ceph-osd", "monmaptool", "radosgw", "radosgw-admin")
 _KEY, _SECRET = "test", "testtest"
@@ -66,6 +69,12 @@ def ceph() -> Iterator[dict[str, str]]:
             for pid in folder.glob("*.pid"):
                 with suppress(ProcessLookupError, ValueError):
                     os.kill(int(pid.read_text()), signal.SIGKILL)
+
+
+def forget_connections() -> None:
+    """Let the next client of S3 connect as the environment says now."""
+    fsspec.get_filesystem_class("s3").clear_instance_cache()
+    file_systems.without_retries.cache_clear()
 
 
 def _start(folder: Path, monitor: int, gateway: int) -> None:

@@ -69,7 +69,7 @@ from retention_assets.pipeline.warehouse import FOLDER
 from retention_assets.policy.book import LoadOutcome
 from retention_assets.policy.durations import text_of
 from retention_assets.policy.model import Policy
-from retention_assets.policy.realms import realm_of
+from retention_assets.policy.realms import is_within, realm_of
 from retention_assets.policy.sentences import count
 from retention_assets.render.dagster import (
     LOG_COLUMNS,
@@ -148,6 +148,9 @@ def _close(ledger: Ledger, run: Step, name: str, left: Sequence[LeftOfRealm], be
         for group in left:
             if group.why:
                 run.log.warning(f"Realm {name} stays PURGING: {group.why}: {count(group.transactions, 'transaction')}.")
+        return
+    if aside := sum(row.marks for row in ledger.trash.sums() if is_within(realm_of(row.policy) or "", name)):
+        run.log.info(f"Realm {name} stays PURGING: {count(aside, 'transaction')} of it are set aside and not deleted yet.")
         return
     last = max(ledger.realms.last_changes(name))
     if begun <= last:

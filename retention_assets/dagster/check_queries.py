@@ -263,6 +263,9 @@ def _deleted_and_there(ledger: Ledger, stores: Mapping[str, Store], log: Sequenc
             back = pa.array(finders[name](rows["transaction"].to_pylist()), pa.string())
             there.append(rows.filter(pc.is_in(rows["transaction"], back)))
     marks = pa.concat_tables(there)
+    # what is set aside was not deleted, so nothing is back
+    undeleted = pa.array([*ledger.histories.undeleted(marks["id"].to_pylist())], pa.int64())
+    marks = marks.filter(pc.invert(pc.is_in(marks["id"], undeleted)))
     if not len(marks):
         return marks
     return marks.filter(pa.array(is_in_log(marks, read_transactions(log, names, ["dataset", "transaction", *TIMES]))))

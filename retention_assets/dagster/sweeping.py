@@ -22,6 +22,7 @@ from retention_assets.evaluation.rules_in_force import Rulebook, load_rules
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.marking import PendingSweep
 from retention_assets.ledger.states import LastSweep, PendingGroup, Totals, Waiting
+from retention_assets.ledger.trash import AsideSum
 from retention_assets.outcomes import Outcome
 from retention_assets.people.history import last_seen
 from retention_assets.people.realms import reported_realms
@@ -61,7 +62,8 @@ from retention_assets.sweep.dataset_sweep import OnProgress, SweepResult
 from retention_assets.sweep.engine import Sweeper, stop_on_signals
 from retention_assets.sweep.preconditions import braked, ledger_faults, read_confirmed
 
-_SHOWN = (Outcome.DELETED, Outcome.ALREADY_GONE, Outcome.HIDDEN, Outcome.FAILED, Outcome.SPARED, Outcome.EXPIRING)
+_RARE = (Outcome.HIDDEN, Outcome.SET_ASIDE, Outcome.RESTORED)
+_SHOWN = (Outcome.DELETED, Outcome.ALREADY_GONE, *_RARE, Outcome.FAILED, Outcome.SPARED, Outcome.EXPIRING)
 
 
 @contextmanager
@@ -91,12 +93,12 @@ def report_progress(log: Callable[[str], None]) -> Iterator[OnProgress]:
 
 
 def _line(result: SweepResult) -> str:
-    has_hidden = result.outcomes[Outcome.HIDDEN]
-    shown = (outcome for outcome in _SHOWN if has_hidden or outcome is not Outcome.HIDDEN)
+    shown = (outcome for outcome in _SHOWN if outcome not in _RARE or result.outcomes[outcome])
     counts = ", ".join(f"{result.outcomes[outcome]} {outcome.value.lower().replace('_', ' ')}" for outcome in shown)
     refusal = f" {result.refused}" if result.refused else ""
-    hidden = f", {size_of(result.bytes_hidden)} hidden" if has_hidden else ""
-    return f"{result.dataset}: {counts}, {size_of(result.bytes_freed)} freed{hidden}.{refusal}"
+    later = f", {size_of(result.bytes_set_aside)} to be freed later" if result.bytes_set_aside else ""
+    hidden = f", {size_of(result.bytes_hidden)} hidden" if result.outcomes[Outcome.HIDDEN] else ""
+    return f"{result.dataset}: {counts}, {size_of(result.bytes_freed)} freed{hidden}{later}.{refusal}"
 
 
 def report_store_warnings(stores: Iterable[Store], log: dg.DagsterLogManager) -> None:
@@ -110,7 +112,8 @@ def report_store_warnings(stores: Iterable[Store], log: dg.DagsterLogManager) ->
             log.warning(f"{store.name}: {warning}")
 
 
-_NUMBERS = ("deleted", "already_gone", "hidden", "failed", "spared", "expiring", "left", "bytes_freed", "bytes_hidden")
+_BYTES = ("bytes_freed", "bytes_hidden", "bytes_set_aside")
+_NUMBERS = ("deleted", "set_aside", "already_gone", "hidden", "restored", "failed", "spared", "expiring", "left", *_BYTES)
 # numbers that a page shows even if they are zero
 _PLOTTED = ("deleted", "spared", "failed")
 _OUTCOMES = [outcome.value.lower() for outcome in Outcome]
@@ -237,14 +240,14 @@ def swept_transactions(run: Step, ledger: Ledger) -> Metadata:
     }
     summary = sweep_summary(rows, numbers, skipped, objections, run.actor, ledger.states.last_sweep())
     plotted = {name.replace("_", " "): numbers[name] for name in _NUMBERS if name in _PLOTTED or numbers[name]}
-    sizes = {f"{name} (KiB)": kib(plotted.pop(f"bytes {name}", 0)) for name in ("freed", "hidden")}
+    sizes = {f"{name} (KiB)": kib(plotted.pop(f"bytes {name}", 0)) for name in ("freed", "hidden", "set aside")}
     lists = {"by dataset": rows, "spared, why": spared_rows}
     return page(summary, lists, plotted | {name: size for name, size in sizes.items() if size or "freed" in name}, data)
 
 
 def _row(result: SweepResult) -> dict[str, Any]:
     numbers = {outcome.value.lower(): result.outcomes[outcome] for outcome in Outcome}
-    numbers |= {"left": result.left, "bytes_freed": result.bytes_freed, "bytes_hidden": result.bytes_hidden}
+    numbers |= {"left": result.left} | {name: getattr(result, name) for name in _BYTES}
     shown = {name: numbers[name] for name in _NUMBERS}
     return {"dataset": result.dataset, **shown, "refused": result.refused or "", "errors": "; ".join(result.errors)}
 
@@ -287,18 +290,21 @@ class _State:
     totals: Totals
     last: LastSweep | None
     failing: Sequence[str]
+    aside: Sequence[AsideSum]
 
     @classmethod
     def read(cls, ledger: Ledger, as_of: datetime) -> "_State":
         fates, failing = Fates.recorded(ledger, as_of), sorted({row.check for row in ledger.violations.standing()})
         states = ledger.states
-        return cls(as_of, fates, fates.pending(ledger), states.totals(), states.last_sweep(), failing)
+        return cls(as_of, fates, fates.pending(ledger), states.totals(), states.last_sweep(), failing, ledger.trash.sums())
 
     @property
     def data(self) -> dict[str, Any]:
         last = {"day": self.last.day.isoformat(), **self.last.counters} if self.last else None
         shown = {**pending_metadata(self.waiting, self.as_of), **totals_metadata(self.totals)}
-        return {"day": self.as_of.date().isoformat(), **shown, "failing_checks": list(self.failing), "last_sweep": last}
+        aside = {"set_aside": sum(row.marks for row in self.aside), "bytes_set_aside": sum(row.bytes for row in self.aside)}
+        day = self.as_of.date().isoformat()
+        return {"day": day, **shown, **aside, "failing_checks": list(self.failing), "last_sweep": last}
 
 
 def _state_page(
@@ -348,7 +354,7 @@ def _state_page(
         "by age": plot_metadata(plots.ages),
         **entries,
     }
-    summary = state_summary(totals, marked, due_by_day(state.waiting, state.as_of), state.last, state.failing)
+    summary = state_summary(totals, marked, due_by_day(state.waiting, state.as_of), state.last, state.failing, state.aside)
     return report, plots, page(summary, {"week in full": week, "day in full": rows}, numbers, data, shown)
 
 

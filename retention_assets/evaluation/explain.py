@@ -363,7 +363,7 @@ class DatasetSummary:
 def summarize_dataset(
     dataset: str, log: Log | None, rules: RulesInForce, ledger: Ledger | None, fates: Fates, as_of: datetime
 ) -> DatasetSummary:
-    marks = ledger.marks.table([dataset]) if ledger else MARK_ROWS.empty_table()
+    marks = _marks(ledger, dataset) if ledger else MARK_ROWS.empty_table()
     if log is None:
         return DatasetSummary(dataset, as_of, states=_count(marks, "status"), next_due=_next_due(marks, fates, ()))
     policies = [policy for policy in rules.policies if selects_dataset(policy.datasets, dataset, log.attributes)]
@@ -372,7 +372,7 @@ def summarize_dataset(
     states = _states(log.transactions, marks, verdicts["verdict"].cast(pa.string()))
     judged = log.transactions.select(_ROW).append_column("state", states).append_column("reasons", verdicts["reasons"])
     stay = judged.filter(pc.equal(judged["state"], STAYS))["transaction"]
-    there = judged.filter(pc.not_equal(judged["state"], "SWEPT"))
+    there = judged.filter(pc.invert(pc.is_in(judged["state"], pa.array(["SWEPT", "SET_ASIDE"]))))
     counts = _count(judged, "state")
     return DatasetSummary(
         dataset=dataset,
@@ -389,6 +389,12 @@ def summarize_dataset(
     )
 
 
+def _marks(ledger: Ledger, dataset: str) -> pa.Table:
+    marks, aside = ledger.marks.table([dataset]), [*ledger.trash.named(dataset).values()]
+    statuses = pc.if_else(pc.is_in(marks["id"], pa.array(aside, pa.int64())), "SET_ASIDE", marks["status"].cast(pa.string()))
+    return marks.set_column(marks.column_names.index("status"), "status", statuses)
+
+
 def _already_marked(ledger: Ledger | None, dataset: str) -> pa.Table | None:
     # Marks of a dataset that are open or swept: these do not count towards limits again.
     if ledger is None:
@@ -398,7 +404,7 @@ def _already_marked(ledger: Ledger | None, dataset: str) -> pa.Table | None:
 
 def _states(rows: pa.Table, marks: pa.Table, verdicts: pa.ChunkedArray) -> pa.ChunkedArray:
     # A transaction that reuses the id of something swept counts by its verdict.
-    living = marks.filter(pc.is_in(marks["status"], pa.array(LIVING)))
+    living = marks.filter(pc.is_in(marks["status"], pa.array([*LIVING, "SET_ASIDE"])))
     same = living.filter(pa.array(is_in_log(living, rows), pa.bool_())).sort_by("id")
     # without times on either mark, the newer one counts
     newest = same.take(pa.array(range(len(same) - 1, -1, -1), pa.int64()))
@@ -426,7 +432,7 @@ def _rows(judged: pa.Table) -> tuple[SummaryRow, ...]:
 
 
 def _why(row: Mapping[str, Any]) -> str:
-    if row["state"] == "SWEPT":
-        return DELETED
+    if row["state"] in ("SWEPT", "SET_ASIDE"):
+        return DELETED if row["state"] == "SWEPT" else "`retention restore` brings it back."
     reasons = " ".join(Reason[reason["code"]].text(reason["witness"]) or "" for reason in row["reasons"]).strip()
     return f"{SCHEDULED} {reasons}" if row["state"] in ("MARKED", "SWEEPING") else reasons

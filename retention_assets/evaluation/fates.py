@@ -34,7 +34,8 @@ class Fate:
     at: datetime
     hold: str | None = None
     spared: str | None = None
-    hidden: bool = False
+    outcome: str | None = None
+    until: datetime | None = None
 
     @property
     def goes(self) -> bool:
@@ -42,7 +43,7 @@ class Fate:
 
     @property
     def message(self) -> str | None:
-        return message_of(self.status, hidden=self.hidden, hold=self.hold, spared=self.spared)
+        return message_of(self.status, outcome=self.outcome, until=self.until, hold=self.hold, spared=self.spared)
 
 
 class Fates:
@@ -110,13 +111,13 @@ class Fates:
     def _hold_on(self, dataset: str, transaction: str) -> str | None:
         return next((hold.name or "" for hold in self._holds_of(dataset) if hold.covers(transaction)), None)
 
-    def of(self, mark: Mapping[str, Any], hidden: bool = False) -> Fate:
+    def of(self, mark: Mapping[str, Any], outcome: str | None = None, until: datetime | None = None) -> Fate:
         status, due_at = mark["status"], mark["due_at"]
         hold = self._hold_on(mark["dataset"], mark["transaction"]) if status in ("MARKED", "SWEEPING") else None
         at = due_at
         if status == "MARKED":
             at = self._due_of(*(mark[name] for name in ("dataset", "policy", "policy_version", "marked_at", "due_at")))
-        return Fate(status, at or due_at, hold, None if at else _NOT_ABOUT, hidden)
+        return Fate(status, at or due_at, hold, None if at else _NOT_ABOUT, outcome, until)
 
 
 _COLUMNS = ("dataset", "transaction", "policy", "policy_version", "marked_at", "due_at", "bytes", "status")

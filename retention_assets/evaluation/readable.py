@@ -182,10 +182,10 @@ def _why_not(
         return _hidden_sentence(dataset, visible_from)
     for row in view.rows:
         if row.transaction in marks.gone:
-            return f"{row.transaction} of this view is deleted or being deleted."
+            return f"{row.transaction} of this view is swept or being swept."
     newest = max((row.closed_at for row in view.rows), default=None)
     if not view.current and any((newest is None or newest < closed) and closed <= at for closed in marks.unlisted):
-        return f"A transaction that may have been current at {text_of(at)} is deleted."
+        return f"A transaction that may have been current at {text_of(at)} is swept."
     if until is not None and until <= needed_until and not view.current:
         return f"Part of this view is due for deletion at {text_of(until)}."
     return None

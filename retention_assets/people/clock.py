@@ -26,20 +26,20 @@ from retention_assets.policy.durations import text_of
 from retention_assets.policy.sentences import count
 from retention_assets.render.tables import clock_table
 
-_SIMULATED = "The present, for settings with a simulated clock."
+SIMULATED = "The present, for settings with a simulated clock."
 
 
 class ClockAcceptRequest(RecordedRequest):
     """Acceptance of the present, with an optional reason."""
 
-    as_of: AsOf = Field(default=None, description=_SIMULATED)
+    as_of: AsOf = Field(default=None, description=SIMULATED)
     reason: Annotated[str | None, Flags("-r", "--reason")] = Field(default=None, description="Reason for the record. Optional.")
 
 
 class ClockResetRequest(ReasonedRequest):
     """Statement that an earlier clock was fast."""
 
-    as_of: AsOf = Field(default=None, description=_SIMULATED)
+    as_of: AsOf = Field(default=None, description=SIMULATED)
 
 
 def _sentences(times: LedgerTimes) -> Sequence[str]:
@@ -53,7 +53,7 @@ def clock_accept(request: ClockAcceptRequest, environment: Environment) -> Resul
     Use it after a pause that no other clock confirms.
     """
     with environment.ledger() as ledger:
-        ledger.clock.accept(_present(request.as_of, ledger), request.actor, (request.reason or "").strip() or None)
+        ledger.clock.accept(present_of(request.as_of, ledger), request.actor, (request.reason or "").strip() or None)
         times = ledger.clock.times()
     return Result(
         headline="The present is accepted.",
@@ -71,7 +71,7 @@ def clock_reset(request: ClockResetRequest, environment: Environment) -> Result:
     than now.
     """
     with environment.existing_ledger() as ledger:
-        reset = ledger.clock.reset(_present(request.as_of, ledger), request.actor, request.reason)
+        reset = ledger.clock.reset(present_of(request.as_of, ledger), request.actor, request.reason)
         times = ledger.clock.times()
     late = [f"Too late for {reset.sweeping:,} being swept."] if reset.sweeping else []
     return Result(
@@ -82,7 +82,7 @@ def clock_reset(request: ClockResetRequest, environment: Environment) -> Result:
     )
 
 
-def _present(as_of: datetime | None, ledger: Ledger) -> datetime:
+def present_of(as_of: datetime | None, ledger: Ledger) -> datetime:
     if as_of is not None and not ledger.clock.simulated:
         expected, remedy = "nothing: the present is meant", "Correct the clock of this machine, and leave it out."
         what, value = "is for simulated clocks alone", text_of(as_of)

@@ -268,7 +268,8 @@ def _history_page(
 
     def counted() -> Iterator[TransactionLife]:
         for life in lives:
-            counts[life.mark.status if life.mark else ""] += 1
+            mark = life.mark
+            counts["SET_ASIDE" if mark and mark.is_aside else mark.status if mark else ""] += 1
             yield life
 
     newest = nlargest(MOST_SHOWN, counted(), key=_changed_at)

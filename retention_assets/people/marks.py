@@ -55,7 +55,7 @@ _SHOWN = (
 )  # fmt: skip
 
 
-def _transactions(ids: tuple[str, ...]) -> tuple[str, ...]:
+def stripped_ids(ids: tuple[str, ...]) -> tuple[str, ...]:
     if not all(ids := tuple(transaction.strip() for transaction in ids)):
         raise InvalidValue("is empty", "the ids of transactions")
     return ids
@@ -65,7 +65,7 @@ class KeepRequest(ReasonedRequest):
     """Transactions of a dataset, or all of it, to be kept."""
 
     dataset: Annotated[Text, Flags()] = Field(description="A dataset, as store/name, such as lake/raw.events.")
-    transactions: Annotated[tuple[str, ...], AfterValidator(_transactions), Flags()] = Field(
+    transactions: Annotated[tuple[str, ...], AfterValidator(stripped_ids), Flags()] = Field(
         default=(), description="Ids, such as ['T1', 'T2']: only these transactions. By default the whole dataset."
     )
     until: Instant | None = Field(
@@ -73,9 +73,9 @@ class KeepRequest(ReasonedRequest):
     )
     name: Text | None = Field(default=None, description="The name of the hold; by default a new one.")
 
-    def hold(self) -> Hold:
+    def hold(self, verb: str = "keep") -> Hold:
         more = len(self.transactions) - 1
-        words = "-".join(["keep", self.dataset, *self.transactions[:1], *([f"and-{more}-more"] if more > 0 else [])])
+        words = "-".join([verb, self.dataset, *self.transactions[:1], *([f"and-{more}-more"] if more > 0 else [])])
         return HoldRequest(
             actor=self.actor,
             reason=self.reason,
@@ -219,6 +219,7 @@ class MarkStatus(Enum):
     SPARED = "SPARED"
     SWEEPING = "SWEEPING"
     SWEPT = "SWEPT"
+    RESTORED = "RESTORED"
 
 
 class MarksRequest(Request):
@@ -270,6 +271,8 @@ def _tables(rows: Iterable[dict[str, Any]], most: int, at: datetime | None) -> I
     sums, first = dict[str, tuple[int, int]](), list[dict[str, Any]]()
     for row in rows:
         state = "MARKED, held" if row["held_by"] is not None and row["status"] == "MARKED" else row["status"]
+        if row["until"]:
+            state = row["status"] = "SWEPT, set aside"
         number, size = sums.get(state, (0, 0))
         sums[state] = (number + 1, size + (row["bytes"] or 0))
         first += [row] if len(first) < most else []
@@ -283,11 +286,12 @@ def _with_fates(
     fates = fates_of(environment, ledger, at)
     for rows in (table.to_pylist() for table in tables):
         swept = [row["id"] for row in rows if row["status"] == "SWEPT"]
-        hidden = ledger.histories.hidden(swept) if swept else ()
+        undeleted = ledger.histories.undeleted(swept) if swept else {}
         for row in rows:
-            fate = fates.of(row, row.pop("id") in hidden)
+            fate = fates.of(row, *undeleted.get(row.pop("id"), ()))
             if due_by is None or (fate.goes and fate.at <= due_by):
-                yield {**row, "due_at": fate.at, "message": fate.message, "held_by": fate.hold, "spared": fate.spared}
+                facts = {"due_at": fate.at, "until": fate.until, "message": fate.message}
+                yield {**row, **facts, "held_by": fate.hold, "spared": fate.spared}
 
 
 def _read_marks(

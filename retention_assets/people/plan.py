@@ -58,13 +58,14 @@ PLAN_ROWS = pa.schema(
         *(pa.field(name, _INSTANT) for name in ("opened_at", "closed_at", "due_at")),
     ]
 )
-_DELETED = pa.schema([*PLAN_ROWS, ("expires", pa.bool_()), ("in_latest_view", pa.bool_()), ("refs", pa.list_(pa.string()))])
+_FLAGS = [(name, pa.bool_()) for name in ("expires", "in_latest_view", "aside")]
+_TAKEN = pa.schema([*PLAN_ROWS, *_FLAGS, ("refs", pa.list_(pa.string()))])
 _SPARED = pa.schema([*PLAN_ROWS, ("why", pa.string())])
 # fields of a transaction in JSON, besides those of its list
 _SHOWN = ("dataset", "transaction", "policy", "policy_version", "reason", "bytes")
 # tables that are summed; and columns of a terminal, by the sums that they show
-_AMOUNTS = ("newly_marked", "deleted", "spared", "waiting")
-_COLUMNS = {"newly_marked": "mark", "deleted": "delete now", "waiting": "due later"}
+_AMOUNTS = ("newly_marked", "deleted", "set_aside", "spared", "waiting")
+_COLUMNS = {"newly_marked": "mark", "deleted": "delete now", "set_aside": "set aside now", "waiting": "due later"}
 # rows of each table without --detail
 _MOST = 20
 
@@ -85,7 +86,8 @@ class RetentionPlan:
 
     as_of: datetime
     newly_marked: pa.Table = field(default_factory=PLAN_ROWS.empty_table)
-    deleted: pa.Table = field(default_factory=_DELETED.empty_table)
+    # deleted or set aside
+    taken: pa.Table = field(default_factory=_TAKEN.empty_table)
     spared: pa.Table = field(default_factory=_SPARED.empty_table)
     # marked before, and not due yet
     waiting: pa.Table = field(default_factory=PLAN_ROWS.empty_table)
@@ -103,6 +105,17 @@ class RetentionPlan:
     objections: tuple[Objection, ...] = ()
     currency: str | None = None
     notes: tuple[str, ...] = ()
+    # set aside before, and what of it would now be deleted for good
+    in_trash: Amount = NOTHING
+    emptied: Amount = NOTHING
+
+    @property
+    def deleted(self) -> pa.Table:
+        return self.taken.filter(pc.invert(self.taken["aside"]))
+
+    @property
+    def set_aside(self) -> pa.Table:
+        return self.taken.filter(self.taken["aside"])
 
     @property
     def headline(self) -> str:
@@ -115,18 +128,24 @@ class RetentionPlan:
     def deletes(self) -> str:
         """Predicate about what would be deleted now."""
         spared = f" and spare {len(self.spared):,}" if len(self.spared) else ""
-        return f"delete {_cell(self.total('deleted'), 'none')}{spared}"
+        aside = f"set aside {_cell(self.total('set_aside'))}, " if len(self.set_aside) else ""
+        return f"{aside}delete {_cell(self.total('deleted'), 'none')}{spared}"
 
     @property
     def sentences(self) -> Sequence[str]:
-        """Accepted cascades, and what deleting saves and costs where it has a price."""
+        """Accepted cascades, the trash, and what deleting saves and costs where it has a price."""
         costs, currency = self.total("deleted").costs, self.currency
+        about = [*self.cascades.values()]
+        if self.emptied.transactions:
+            about.append(f"Set aside before, and now to be deleted for good: {_cell(self.emptied)}.")
+        if self.in_trash.transactions:
+            about.append(f"Set aside and not freed yet: {_cell(self.in_trash)}. `retention trash empty` frees it at once.")
         if costs is None or currency is None:
-            return tuple(self.cascades.values())
+            return tuple(about)
         words = f"Deleting saves {money_of(costs.saved_monthly, currency)} a month"
         words += f", its requests cost {money_of(costs.requests, currency)}" if costs.requests else ""
         early = f" {money_of(costs.ended_early, currency)} are still billed: deleted early." if costs.ended_early else ""
-        return (*self.cascades.values(), f"{words}.{early}")
+        return (*about, f"{words}.{early}")
 
     def tables(self, detail: bool) -> Iterator[Table]:
         yield from self.deletion_tables(_COLUMNS)
@@ -147,7 +166,7 @@ class RetentionPlan:
         )
         yield from (part for part in lists if detail and part.row_count)
 
-    def deletion_tables(self, names: Iterable[str] = ("deleted",)) -> Iterator[Table]:
+    def deletion_tables(self, names: Iterable[str] = ("deleted", "set_aside")) -> Iterator[Table]:
         """Tables by dataset and policy, with what would be spared and what goes with deletions."""
         yield from self._group_table(names)
         if len(self.spared):
@@ -158,11 +177,11 @@ class RetentionPlan:
             ]
             title = f"Spared, because they are still needed: {len(self.spared):,}{_more(rows)}"
             yield table(title, ("dataset", Count("marks"), "example and reason"), rows[:_MOST])
-        deleted = self.deleted.select(["dataset", "transaction", "in_latest_view", "refs"]).to_pylist()
-        if latest := Counter(row["dataset"] for row in deleted if row["in_latest_view"]):
+        taken = self.taken.select(["dataset", "transaction", "in_latest_view", "refs"]).to_pylist()
+        if latest := Counter(row["dataset"] for row in taken if row["in_latest_view"]):
             title = f"Current data to be deleted, from a latest view{_more(latest)}"
             yield table(title, ("dataset", Count("transactions")), sorted(latest.items())[:_MOST])
-        if dropped := [(row["dataset"], ref, row["transaction"]) for row in deleted for ref in row["refs"]]:
+        if dropped := [(row["dataset"], ref, row["transaction"]) for row in taken for ref in row["refs"]]:
             title = f"Branches and tags that are dropped{_more(dropped)}"
             yield table(title, ("dataset", "ref", "with"), dropped[:_MOST])
 
@@ -191,7 +210,7 @@ class RetentionPlan:
 
     @property
     def to_do(self) -> bool:
-        return any(len(rows) for rows in (self.newly_marked, self.deleted, self.spared))
+        return bool(self.emptied.transactions) or any(len(rows) for rows in (self.newly_marked, self.taken, self.spared))
 
     def total(self, name: str) -> Amount:
         return sum(amounts_by(getattr(self, name), ()).values(), NOTHING)
@@ -201,7 +220,7 @@ class RetentionPlan:
 
     def days(self) -> dict[str, dict[str, Amount]]:
         """Amounts that fall due later, by day; new marks are counted apart."""
-        over = pa.concat_arrays([keys_of(self.deleted), keys_of(self.spared)])
+        over = pa.concat_arrays([keys_of(self.taken), keys_of(self.spared)])
         # without those that have no grace and are deleted at once
         newly_marked = self.newly_marked.filter(pc.invert(pc.is_in(keys_of(self.newly_marked), value_set=over)))
         later = {
@@ -212,12 +231,14 @@ class RetentionPlan:
 
     def as_dict(self) -> dict[str, Any]:
         """Sorted, so that equal plans give equal JSON."""
-        lists = {"newly_marked": ("due_at",), "deleted": ("expires", "in_latest_view", "refs"), "spared": ("why",)}
+        taken = ("expires", "in_latest_view", "refs")
+        lists = {"newly_marked": ("due_at",), "deleted": taken, "set_aside": taken, "spared": ("why",)}
         return {
             "as_of": self.as_of,
             "dry_run": True,
             "currency": self.currency,
             "totals": {name: self.total(name).as_dict() for name in _AMOUNTS},
+            "trash": {"set_aside": self.in_trash.as_dict(), "deleted": self.emptied.as_dict()},
             "groups": [
                 {"dataset": dataset, "policy": policy, **{name: amount.as_dict() for name, amount in amounts.items()}}
                 for (dataset, policy), amounts in self.groups().items()
@@ -237,7 +258,9 @@ class RetentionPlan:
 
     def metadata(self) -> Mapping[str, Any]:
         """Numbers, and the first transactions of each kind: the file has all of them."""
-        kinds = (("delete", self.deleted), ("spare", self.spared), ("mark", self.newly_marked))
+        kinds = (
+            ("delete", self.deleted), ("set aside", self.set_aside), ("spare", self.spared), ("mark", self.newly_marked)
+        )  # fmt: skip
         rows = [
             (row["dataset"], row["transaction"], would, row["bytes"] or 0, row.get("why", ""))
             for would, part in kinds
@@ -250,6 +273,7 @@ class RetentionPlan:
             "refused": len(self.refused),
             "would_mark": len(self.newly_marked),
             "would_delete": len(self.deleted),
+            "would_set_aside": len(self.set_aside),
             "would_free": self.total("deleted").bytes,
             "would_spare": len(self.spared),
             "transactions": Rows(columns, rows),
@@ -274,14 +298,16 @@ class RetentionPlan:
         yield table(f"By dataset and policy{_more(groups)}", ("dataset", "policy", *columns), rows)
 
     def deleted_table(self, most: int | None = None) -> Table:
-        """Transactions that would be deleted, or the first of them."""
-        return _table_of("To be deleted now", self.deleted, "by", Column(""), most)
+        """Transactions that would be deleted or set aside, or the first of them."""
+        title = "To be deleted or set aside now" if len(self.set_aside) else "To be deleted now"
+        return _table_of(title, self.taken, "by", Column(""), most)
 
 
 def _table_of(title: str, transactions: pa.Table, last: str, column: Column, most: int | None = None) -> Table:
     rows = transactions.slice(0, most).to_pylist()
     for row in rows:
-        row["by"] = "expires by itself" if row.get("expires") else "" if row["reason"] == "SELECTED" else row["reason"]
+        how = "expires by itself" if row.get("expires") else "set aside" if row.get("aside") else ""
+        row["by"] = how or ("" if row["reason"] == "SELECTED" else row["reason"])
     names = ("dataset", "transaction", "policy", "closed_at", "bytes", last)
     columns = ("dataset", "transaction", "policy", Minute("closed"), Size("size"), column)
     of = f"{len(rows)} of " if len(rows) < len(transactions) else ""
@@ -321,15 +347,15 @@ def make_plan(request: PlanRequest, environment: Environment) -> RetentionPlan:
         marks = rehearsed.copy.marks.table().to_pylist()
         by_key = {(row["dataset"], row["transaction"]): row for row in marks}
         recorded = (deletion for store in rehearsed.stores.values() for deletion in store.recorded)
-        deleted = _in_order(({**by_key[each.dataset, each.transaction], **vars(each)} for each in recorded), _DELETED)
+        taken = _in_order(({**by_key[each.dataset, each.transaction], **vars(each)} for each in recorded), _TAKEN)
         spared = _in_order((row for row in marks if row["status"] == "SPARED"), _SPARED)
         waiting = _waiting(source, rehearsed, rules, at) if source else PLAN_ROWS.empty_table()
         objections = tuple(source.objections.standing(set(datasets))) if source else ()
-        named = {name for rows in (newly_marked, deleted, spared) for name in rows["policy"].unique().to_pylist()}
+        named = {name for rows in (newly_marked, taken, spared) for name in rows["policy"].unique().to_pylist()}
         return RetentionPlan(
             as_of=at,
             newly_marked=facts.priced(newly_marked, at),
-            deleted=facts.priced(deleted, at),
+            taken=facts.priced(taken, at),
             spared=facts.priced(spared, at),
             waiting=facts.priced(waiting, at),
             cascades=rehearsed.accepted_cascades(),
@@ -350,7 +376,15 @@ def make_plan(request: PlanRequest, environment: Environment) -> RetentionPlan:
                 *idle_rules(rehearsed.rulebook.files, source),
             ),
             currency=facts.prices.currency if facts.prices.are_set else None,
+            in_trash=_in_trash(rehearsed, None),
+            emptied=NOTHING if withheld else _in_trash(rehearsed, at),
         )
+
+
+def _in_trash(rehearsed: Rehearsal, over_by: datetime | None) -> Amount:
+    rows = rehearsed.source.trash.sums(over_by=over_by) if rehearsed.source else []
+    chosen = {*rehearsed.datasets.select({row.dataset for row in rows})}
+    return sum((Amount(row.marks, row.bytes) for row in rows if row.dataset in chosen), NOTHING)
 
 
 @operation(

@@ -100,14 +100,8 @@ class Rehearsal:
             return "Nothing would be swept: no dataset can be read."
         if self.source is None:
             return None
-        try:
-            environment.check_heads(self.source)
-        except Refused as fault:
-            return f"Nothing would be swept. {fault}"
-        for check, violation in ledger_faults(self.source, datasets, at):
-            failure = f"{check} fails. {violation.words.removesuffix('.')}"
-            return f"Nothing would be swept: {failure}. `retention audit verify` names every change."
-        return None
+        fault = ledger_fault(environment, self.source, datasets, at)
+        return f"Nothing would be swept. {fault}" if fault else None
 
     def braked(self, due: Sequence[PendingSweep]) -> dict[str, str]:
         """By dataset, why a run would need a person's consent."""
@@ -172,6 +166,17 @@ class Rehearsal:
     def _other_clocks(self) -> Iterator[datetime]:
         # the copy is a file; where the ledger is on a server, the server's clock is a witness for the copy as well
         return filter(None, (self.source.clock.server_time(),) if self.source else ())
+
+
+def ledger_fault(environment: Environment, ledger: Ledger, datasets: Sequence[str], at: datetime) -> str | None:
+    """Reason why nothing may be deleted by a ledger: it is not the newest, or differs from its record."""
+    try:
+        environment.check_heads(ledger)
+    except Refused as fault:
+        return str(fault)
+    for check, violation in ledger_faults(ledger, datasets, at):
+        return f"{check} fails. {violation.words.removesuffix('.')}. `retention audit verify` names every change."
+    return None
 
 
 @contextmanager

@@ -42,12 +42,15 @@ _SHOWN = {
         "deleted": "deleted",
         "already_gone": "already gone",
         "hidden": "hidden: versions can still be read",
+        "set_aside": "set aside: can be restored",
+        "restored": "restored",
         "failed": "failed",
         "spared": "spared: still needed",
         "expiring": "expires in the database",
         "left": "files left behind",
         "bytes_freed": "bytes freed",
         "bytes_hidden": "bytes hidden",
+        "bytes_set_aside": "bytes to be freed later",
     },
 }
 # transactions that the question at a terminal names
@@ -113,10 +116,10 @@ def run(format_: str, **given: Any) -> ExitCode:
                 say("Nothing was done: nothing was marked and nothing deleted.")
                 return ExitCode.FAILED
             folder = Path(stack.enter_context(TemporaryDirectory(prefix="retention-run-")))
-            accept_large, confirmed = True, write_confirmed(plan.deleted, folder / "confirmed.parquet")
-            if len(plan.deleted):
+            accept_large, confirmed = True, write_confirmed(plan.taken, folder / "confirmed.parquet")
+            if len(plan.taken):
                 with environment.ledger() as ledger:
-                    sizes, datasets = plan.deleted["bytes"].to_pylist(), plan.deleted["dataset"].unique().to_pylist()
+                    sizes, datasets = plan.taken["bytes"].to_pylist(), plan.taken["dataset"].unique().to_pylist()
                     amounts = {"datasets": sorted(datasets), "transactions": len(sizes)}
                     ledger.confirm(request.actor, {**amounts, "bytes": sum(size or 0 for size in sizes)})
         if "dagster" not in sys.modules:
@@ -176,9 +179,11 @@ def _headline(ran: "JobResult", waiting: Waiting) -> str:
     """Marks and deletions of the run, as far as it came, and when the next deletion is due."""
     sentences, marked = list[str](), ran.number("candidate_marks", "newly_marked")
     deleted, freed = (ran.number("swept_transactions", name) for name in ("deleted", "bytes_freed"))
+    aside, later = (ran.number("swept_transactions", name) for name in ("set_aside", "bytes_set_aside"))
     if "candidate_marks" in ran.said:
         sentences.append(f"{count(marked, 'transaction') if marked else 'Nothing'} newly marked.")
     if "swept_transactions" in ran.said:
+        sentences += [f"{count(aside, 'transaction')} set aside, {size_of(later)} not yet freed."] if aside else []
         sentences.append(f"{count(deleted, 'transaction')} deleted, {size_of(freed)} freed." if deleted else "Nothing deleted.")
     if waiting.due:
         sentences.append(f"{count(waiting.due, 'mark is', 'marks are')} due now.")
@@ -193,13 +198,13 @@ def _headline(ran: "JobResult", waiting: Waiting) -> str:
 def _is_agreed(plan: RetentionPlan, format_: str) -> bool:
     for words in (*plan.notes, *plan.failures, *plan.refusals):
         say(words)
-    if not len(plan.deleted):
+    if not (len(plan.taken) or plan.emptied.transactions):
         say("This run deletes nothing.")
         return True
     # beside a result in JSON, which has stdout for itself
     err = format_ == "json"
     parts: tuple[str | Table, ...] = (*plan.sentences, *plan.deletion_tables(), plan.deleted_table(_MOST_NAMED))
     print_parts((f"This run would {plan.deletes}.", *parts), err=err)
-    if len(plan.deleted) <= _MOST_NAMED:
+    if len(plan.taken) <= _MOST_NAMED:
         return confirm("Go on?", err=err)
-    return confirm(f"Go on? (d lists all {len(plan.deleted):,})", err=err, detail=lambda: [plan.deleted_table()])
+    return confirm(f"Go on? (d lists all {len(plan.taken):,})", err=err, detail=lambda: [plan.deleted_table()])

@@ -12,6 +12,7 @@ from retention_assets.ledger.evaluations import SWEPT_BEFORE
 from retention_assets.ledger.histories import TransactionLife
 from retention_assets.ledger.reports import DayLook
 from retention_assets.ledger.states import DatasetState, LastSweep, Totals, Waiting
+from retention_assets.ledger.trash import AsideSum
 from retention_assets.policy.durations import minute_in_utc, parse_instant
 from retention_assets.policy.sentences import DELETED, SCHEDULED, count, first_of, short_actor
 from retention_assets.policy.sizes import size_of
@@ -36,7 +37,7 @@ _NAMED = 3
 _MOST_WORDS = 200
 # a run behind the name of who ordered it
 _ITS_RUN = re.compile(r" \(run \w{8}\)|, run \w{8}(?=\))")
-_OUTCOMES = ("deleted", "already_gone", "hidden", "failed", "spared")
+_OUTCOMES = ("deleted", "already_gone", "hidden", "set_aside", "restored", "failed", "spared")
 # classes of a log in the words of a page
 _CLASSES = {"to go": "mark", "spared": "spare", "kept": "keep", "open": "open", "swept": SWEPT_BEFORE}
 # outcomes of loading in the words of a page
@@ -68,7 +69,8 @@ def _cell_freed(counters: Mapping[str, int]) -> str:
 
 
 def _freed(counters: Mapping[str, int]) -> str:
-    return f", {size_of(counters['bytes_freed'])} freed" if counters["bytes_freed"] else ""
+    aside = f", {size_of(counters['bytes_set_aside'])} to be freed later" if counters.get("bytes_set_aside") else ""
+    return (f", {size_of(counters['bytes_freed'])} freed" if counters["bytes_freed"] else "") + aside
 
 
 def _sized(words: str, size: int) -> str:
@@ -114,9 +116,13 @@ NOW = "now"
 # --- the environment, and each step -----------------------------------------------------------------------------------
 
 
-def state_summary(totals: Totals, waiting: Waiting, days: Rows, last: LastSweep | None, failing: Sequence[str]) -> str:
+def state_summary(
+    totals: Totals, waiting: Waiting, days: Rows, last: LastSweep | None, failing: Sequence[str], aside: Sequence[AsideSum] = ()
+) -> str:
+    in_trash = f"**{count(sum(row.marks for row in aside), 'transaction')} set aside**" if aside else ""
+    in_trash += f", {size_of(sum(row.bytes for row in aside))} not yet freed." if aside else ""
     checked = f"**{count(len(failing), 'check fails', 'checks fail')}**: {named(failing)}." if failing else "No check fails."
-    text = _sentences(_waiting_words(waiting), _refused_words(totals.refused), checked, _sweep_words(last))
+    text = _sentences(_waiting_words(waiting), _refused_words(totals.refused), checked, _sweep_words(last), in_trash)
     dates = (row["due"] if row["due"] == NOW else date_of(date.fromisoformat(row["due"])) for row in days)
     cells = [(day.replace(" ", "\u00a0"), f"{row['marks']:,}", row["size"]) for day, row in zip(dates, days, strict=True)]
     return with_table(text, ("due", "transactions", "size"), cells)
@@ -196,6 +202,7 @@ def day_summary(report: DayReport) -> str:
     done = total.counters
     state = "finished" if total.finished_at else f"{report.unfinished:,} of {count(len(report.lines), 'dataset')} not finished"
     amount = f"{done['deleted']:,} of {done['to_delete']:,} deleted"
+    amount += f", {done['set_aside']:,} set aside" if done["set_aside"] else ""
     text = f"**{report.when}: {amount}, {size_of(done['bytes_freed'])} freed, {state}.** {looks}"
     lines = sorted(report.lines, key=lambda line: (-line.counters["failed"], -line.counters["to_delete"], line.dataset))
     rows = [(cell(line.dataset), _cell_outcomes(line.counters), _cell_freed(line.counters)) for line in lines]
@@ -315,8 +322,8 @@ _MOST_ROWS = 20
 _STATE_WORDS = {
     "MARKED": "scheduled for deletion", STAYS: "marked and to be spared",
     "SWEEPING": "being deleted", "mark": "to be marked", "spare": "spared", "keep": "kept",
-    "open": "still being written", "SWEPT": "deleted", "UNMARKED": "taken back", "SPARED": "spared by a sweep",
-    "": "never marked",
+    "open": "still being written", "SWEPT": "deleted", "SET_ASIDE": "set aside", "UNMARKED": "taken back",
+    "RESTORED": "restored", "SPARED": "spared by a sweep", "": "never marked",
 }  # fmt: skip
 _MEANINGS = {
     "mark": "a policy selects them and nothing protects them, so the next evaluation marks them",

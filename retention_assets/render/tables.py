@@ -61,7 +61,8 @@ def mark_tables(sums: Mapping[str, tuple[int, int]], first: Sequence[Row], now: 
 def _due(mark: Row, now: datetime | None) -> str:
     if mark["held_by"] is not None or mark["spared"]:
         return "to be spared" if mark["spared"] else f"held by {mark['held_by']}"
-    return until_of(mark["due_at"], now) if now and mark["status"] == "MARKED" else minute_of(mark["due_at"])
+    at = mark["until"] or mark["due_at"]
+    return until_of(at, now) if now and (mark["until"] or mark["status"] == "MARKED") else minute_of(at)
 
 
 def history_table(dataset: str, transactions: Sequence[Row], total: int) -> Table:
@@ -234,9 +235,11 @@ def load_table(decisions: "Sequence[BookDecision]") -> Table:
 
 # outcomes of marks, and the names of their counters
 _OUTCOMES = {
-    "deleted": "deleted", "already_gone": "already gone", "hidden": "hidden", "failed": "failed attempts", "spared": "spared",
-    "unmarked": "unmarked",
+    "deleted": "deleted", "already_gone": "already gone", "hidden": "hidden", "set_aside": "set aside", "restored": "restored",
+    "failed": "failed attempts", "spared": "spared", "unmarked": "unmarked",
 }  # fmt: skip
+# shown only where there are some: nobody else has to ask what they are
+_RARE = ("hidden", "set_aside", "restored")
 
 
 def report_tables(report: "DayReport", most: int) -> list[Table]:
@@ -274,12 +277,13 @@ def _report_table(report: "DayReport", total: "ReportLine") -> Table:
 
 def _outcome_table(total: "ReportLine") -> Table:
     counts = total.counters
-    sizes = {"deleted": counts["bytes_freed"], "hidden": counts["bytes_hidden"]}
-    # Without hidden data nobody has to ask what that is.
-    outcomes = {name: words for name, words in _OUTCOMES.items() if name != "hidden" or counts["hidden"]}
+    freed, in_trash = counts["bytes_freed"], counts["bytes_freed"] and not counts["deleted"]
+    sizes = {"deleted": 0 if in_trash else freed, "hidden": counts["bytes_hidden"], "set_aside": counts["bytes_set_aside"]}
+    outcomes = {name: words for name, words in _OUTCOMES.items() if name not in _RARE or counts[name]}
     rows: list[tuple[object, ...]] = [("to delete, sizes by the log", counts["to_delete"], counts["bytes_to_free"])]
     rows += [(words, counts[name], sizes.get(name, "")) for name, words in outcomes.items()]
     rows.append(("still to delete", total.unsettled, ""))
+    rows += [("set aside before, and deleted for good", None, freed)] if in_trash else []
     rows += [(f"files left behind: {counts['left']:,}", None, "")] if counts["left"] else []
     return table("What became of it", ("", Count("transactions"), Size("bytes")), rows)
 

@@ -9,7 +9,8 @@ from datetime import datetime
 
 import pyarrow as pa
 
-from retention_assets.outcomes import Outcome
+from retention_assets.outcomes import Order, Outcome
+from retention_assets.policy.durations import Duration
 from retention_assets.stores.protocol import (
     Capabilities,
     LocatedStore,
@@ -21,6 +22,7 @@ from retention_assets.stores.protocol import (
     Store,
     SweptTarget,
     Target,
+    UndoStore,
     always,
 )
 from retention_assets.stores.settings import StoreSettings
@@ -39,6 +41,8 @@ class RecordedDeletion:
     refs: tuple[str, ...] = ()
     # in a latest view, where its policy may select
     in_latest_view: bool = False
+    # it would be set aside, and deleted later
+    aside: bool = False
 
 
 @dataclass
@@ -92,13 +96,25 @@ class RecordingStore:
     def remains(self, dataset: str, targets: Sequence[Target]) -> Mapping[str, Remains]:
         return self.store.remains(dataset, targets) if isinstance(self.store, LocatedStore) else {}
 
-    def sweep(
+    def undo_fault(self) -> str | None:
+        return self.store.undo_fault() if isinstance(self.store, UndoStore) else None
+
+    def undo_warnings(self, undo: Duration) -> list[str]:
+        return self.store.undo_warnings(undo) if isinstance(self.store, UndoStore) else []
+
+    def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int, permit: Permit = always) -> list[SweptTarget]:
+        return RecordingStore.carry_out(self, Order.DELETE, dataset, targets, parallelism, permit)
+
+    def carry_out(
         self,
+        order: Order,
         dataset: str,
         targets: Sequence[Target],
         parallelism: int,  # noqa: ARG002 - the protocol's
         permit: Permit = always,  # noqa: ARG002 - the protocol's
     ) -> list[SweptTarget]:
+        if order is Order.RESTORE:
+            return [SweptTarget(target.transaction, Outcome.RESTORED) for target in targets]
         deletions = [
             RecordedDeletion(
                 dataset,
@@ -106,11 +122,13 @@ class RecordingStore:
                 self._sizes.get((dataset, target.transaction)),
                 refs=tuple(sorted(target.ended_refs)),
                 in_latest_view=target.in_latest_view,
+                aside=order is Order.SET_ASIDE,
             )
             for target in targets
         ]
         self.recorded += deletions
-        return [SweptTarget(deletion.transaction, Outcome.DELETED, deletion.bytes or 0) for deletion in deletions]
+        outcome = Outcome.SET_ASIDE if order is Order.SET_ASIDE else Outcome.DELETED
+        return [SweptTarget(deletion.transaction, outcome, deletion.bytes or 0) for deletion in deletions]
 
     def expire(
         self,

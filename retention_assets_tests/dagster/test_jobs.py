@@ -126,7 +126,7 @@ def jobs_of(**settings: Any) -> list[dg.JobDefinition]:
 def test_the_usual_jobs_are_what_an_operator_needs_in_a_browser_and_what_automation_launches() -> None:
     usual = {
         "look_explain", "look_upcoming", "act_evaluate", "act_evaluate_partitions", "act_report", "act_keep", "act_unmark",
-        "act_hold", "act_release", "delete_sweep", "delete_sweep_partitions", "delete_cycle",
+        "act_hold", "act_release", "act_restore", "delete_sweep", "delete_sweep_partitions", "delete_cycle",
     }  # fmt: skip
     assert {job.name for job in jobs_of()} == usual
     scheduled = {"act_housekeeping", "act_audit_verify"}
@@ -137,7 +137,7 @@ def test_every_job_says_what_kind_it_is_and_every_field_of_a_form_what_it_means(
     jobs = jobs_of(dagster={"jobs": "all"})
     kinds = {job.name: job.tags[KIND_TAG] for job in jobs}
     assert [name for name, kind in kinds.items() if not name.startswith(f"{kind}_")] == []
-    deleting = {"delete_sweep", "delete_sweep_partitions", "delete_cycle"}
+    deleting = {"delete_sweep", "delete_sweep_partitions", "delete_cycle", "delete_empty_trash"}
     assert {name for name, kind in kinds.items() if kind == "delete"} == deleting
     assert {name for name, kind in kinds.items() if kind == "look"} == {
         "look_upcoming", "look_explain", "look_history", "look_preview", "look_forecast",

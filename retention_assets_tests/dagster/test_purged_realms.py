@@ -130,6 +130,21 @@ def test_a_hold_keeps_a_realm_from_being_purged_and_is_named(looked: Looked) -> 
     assert looked.lake.verified() == ()
 
 
+def test_a_realm_is_purged_only_once_nothing_of_it_is_set_aside(looked: Looked) -> None:
+    looked.lake.configures(realms={"min_grace": "0s", "confirm": "no-grace", "undo": "14d"})
+    of(looked, "lake/d", "acme/sales", FOUR)
+    looked.becomes("acme", "PURGING")
+    looked.look(sweep=True)
+    trash = looked.lake.folder / "data" / ".retention-trash"
+    assert len([*trash.glob("*/*/*")]) == 4
+    assert looked.look(sweep=True) == {"acme": "PURGING"}
+    assert looked.said == ["Realm acme stays PURGING: 4 transactions of it are set aside and not deleted yet."]
+    looked.lake.sweeps(MARKED + timedelta(days=14))
+    assert not trash.exists()
+    assert looked.look() == {"acme": "PURGED"}
+    assert looked.lake.verified() == ()
+
+
 def test_a_look_that_began_before_the_last_deletion_counts_for_nothing(looked: Looked) -> None:
     of(looked, "lake/d", "acme")
     looked.becomes("acme", "PURGING")

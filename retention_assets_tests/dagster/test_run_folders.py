@@ -178,10 +178,10 @@ def test_limits_are_told_what_was_marked_of_the_datasets_that_they_are_about(
     lake._log("lake/c", ['{"dataset": "lake/c", "attributes": {"team": "x"}}'])
     lake.marks()
     statuses = ("MARKED", "SWEEPING", "SWEPT")
-    batch = "1, 1, dataset, 0, 'x', id, id, json_array(id), 'x', json_array(id)"
+    batch = "1, 1, dataset, 0, 'x', id, id, json_array(id), 'DELETE', 'x', json_array(id)"
     write_past_ledger(
         ledger,
-        "INSERT INTO batches (begun, plan, dataset, begun_at, begun_by, first, last, ids, seal, open_ids)"
+        "INSERT INTO batches (begun, plan, dataset, begun_at, begun_by, first, last, ids, order_given, seal, open_ids)"
         f" SELECT {batch} FROM marks WHERE dataset = 'lake/a' AND \"transaction\" = 'S2'",
     )
     write_past_ledger(ledger, "UPDATE marks SET status = 'SWEPT' WHERE dataset = 'lake/b' AND \"transaction\" = 'S1'")

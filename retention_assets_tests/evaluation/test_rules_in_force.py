@@ -55,6 +55,19 @@ def test_only_a_realm_that_is_being_purged_goes_whole_and_with_its_own_grace(
     assert rules.versions == dict.fromkeys(expected, 1)
 
 
+@both
+@pytest.mark.parametrize(("undo", "expected"), [("0d", None), ("14d", Duration(days=14))])
+def test_a_purge_can_be_undone_for_as_long_as_the_settings_say(
+    lake: Lake, load: Load, undo: str, expected: Duration | None
+) -> None:
+    file = lake.folder / "retention.yaml"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "realms": {"undo": undo}}))
+    with lake.opened() as ledger:
+        ledger.realms.change("acme", "PURGING", "ann", "a test")
+        rules = load(ledger, lake.settings).rules(["lake/d"], AS_OF)
+    assert {policy.name: policy.undo for policy in rules.policies} == {purge_named("acme"): expected, "old": None}
+
+
 # --- whose word counts ---
 
 

@@ -41,7 +41,7 @@ def test_marks_prints_every_field_of_a_mark(marked: Ledger, found: Json) -> None
     assert row == {
         "dataset": "ice/l", "transaction": "L1", "policy": "long", "policy_version": 1, "reason": "SELECTED",
         "marked_at": "2026-01-01T00:00:00Z", "due_at": "2026-01-31T00:00:00Z", "status": "MARKED", "bytes": 7, "attempts": 0,
-        "last_error": None, "opened_at": None, "closed_at": None,
+        "last_error": None, "opened_at": None, "closed_at": None, "until": None,
         "message": "This transaction has been scheduled for deletion.",
     }  # fmt: skip
     said = {row["transaction"]: row["message"] for row in found("marks")}
@@ -118,7 +118,7 @@ def test_options_of_marks_that_make_no_sense_are_bad_input(typed: str, marked: L
 def test_the_statuses_that_one_may_ask_for_are_those_of_the_ledger() -> None:
     [said] = [str(one.sqltext) for one in MARKS.constraints if str(one.name).endswith("status")]  # type: ignore[attr-defined]
     marked, *shown = [status.value for status in MarkStatus if status is not MarkStatus.SWEEPING]
-    assert said == f"status = '{marked}' OR status IN ({', '.join(map(repr, [*shown, 'RESTORED']))})"
+    assert said == f"status = '{marked}' OR status IN ({', '.join(map(repr, shown))})"
 
 
 # --- unmark ---

@@ -27,8 +27,9 @@ from retention_assets_tests.dagster.launch import failure, shown, without_run
 from retention_assets_tests.histories import AS_OF
 from retention_assets_tests.ledger.states import take_lease, write_past_ledger
 from retention_assets_tests.stores.records.environments import Units
-from retention_assets_tests.sweep.lakes import DUE, Lake
+from retention_assets_tests.sweep.lakes import DUE, OLD, Lake
 
+QUICK = "{name: quick, datasets: {include: [lake/u]}, select: {older_than: 30d}, grace: 0s, confirm: no-grace, undo: 14d}"
 SOME = "main: S1:SNAPSHOT@90d=10 - S2:SNAPSHOT@80d=10 - S3:SNAPSHOT@1d=10"
 DAY = text_of(DUE)
 OPERATIONS = {one.name: one for one in jobs.OPERATIONS}
@@ -96,22 +97,21 @@ def _without_seals(row: dict[str, Any]) -> dict[str, Any]:
     """Seals are over times and ids."""
     row = {name: without_run(value) for name, value in row.items()}
     if "detail" in row:
-        row["detail"] = {
-            name: value for name, value in json.loads(row["detail"]).items() if name not in ("rows", "position", "hash")
-        }
+        chance = ("rows", "position", "hash", "batches")
+        row["detail"] = {name: value for name, value in json.loads(row["detail"]).items() if name not in chance}
     return row
 
 
 def _is_chance(column: str) -> bool:
     chance = {
-        "act", "changed_act", "digest", "hash", "id", "position", "previous", "seal", "end_seal", "token", "looked_at", "at",
+        "act", "begun", "changed_act", "digest", "hash", "id", "position", "previous", "seal", "end_seal", "token", "looked_at", "at",
     }  # fmt: skip
     return column in chance or (column.endswith("_at") and column not in ("due_at", "marked_at"))
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    """Four marks, of which a branch needs one, a hold, a realm, a braked scan, and a row that must not expire yet."""
+    """Four marks, of which a branch needs one, and two set aside; a hold, a realm, a braked scan, a row that must not expire."""
     folder = tmp_path_factory.mktemp("doors")
     lake = Lake(folder / "lake").has(SOME, "lake/a").has(SOME, "lake/b")
     lake._log("lake/a", ['{"dataset": "lake/a", "realm": "acme"}'])
@@ -123,7 +123,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         (lake.folder / name).write_text(text)
     blobs = {"name": "blobs", "kind": "objects", "listing": {"path": "objects"}, "references": [{"lines": "refs/*.jsonl"}]}
     lake.configures(units.settings, blobs, dagster={"jobs": "all"})
-    assert lake.marks() == 4
+    lake.says(f"{QUICK}, {OLD}")
+    assert lake.has(SOME, "lake/u").marks() == 6
+    lake.sweeps(AS_OF)
     lake.branches("keep", "S1", "lake/a")
     with lake.opened() as ledger:
         held = {"name": "held", "datasets": {"include": ["lake/x"]}, "reason": "r", "owner": "test"}
@@ -160,6 +162,8 @@ CASES: dict[str, tuple[str, Mapping[str, Any]]] = {
     "audit_accept": ("audit accept", SAID),
     "clock_accept": ("clock accept", {"as_of": DAY, "actor": "ann"}),
     "clock_reset": ("clock reset", {"as_of": text_of(AS_OF - timedelta(days=1)), **SAID}),
+    "restore": ("restore lake/u S1 S2", {"dataset": "lake/u", "transactions": ["S1", "S2"], "as_of": DAY, **SAID}),
+    "empty_trash": ("trash empty", {"datasets": ["lake/u"], "as_of": DAY, **SAID}),
     "scan_accept": ("scans blobs accept 1", {"store": "blobs", "scan": 1, **SAID}),
     "housekeeping": ("housekeeping", {"as_of": DAY, "actor": "ann"}),
 }
@@ -209,6 +213,21 @@ def test_command_and_job_give_the_same_and_record_the_same(place: Place, job: st
     assert (by_command != before) == (operation.kind is not Kind.LOOK) == bool(acts)
     assert {actor for _, actor, _ in acts} <= {"ann"}
     assert "reason" not in form or form["reason"] in {reason for *_, reason in acts}
+
+
+@pytest.mark.parametrize(
+    ("job", "headline"),
+    [
+        ("explain", "lake/u has 3 transactions (30 B): 1 kept (10 B), 2 set aside (20 B)."),
+        ("history", "lake/u: 2 set aside, 1 never marked."),
+    ],
+)
+def test_pages_count_what_is_set_aside_apart(place: Place, job: str, headline: str) -> None:
+    place.begin()
+    with OPERATIONS[job].open(OPERATIONS[job].request(dataset="lake/u", as_of=DUE), place.lake.environment) as result:
+        assert result.page
+        answer = result.page()[0]
+    assert (answer.headline, "deleted" in answer.markdown.partition("Policy")[0]) == (headline, False)
 
 
 # --- refusals ---

@@ -166,7 +166,7 @@ def test_a_ledger_of_which_a_run_would_sweep_nothing_is_told(edit: str, check: s
     with lake.opened() as ledger:
         write_past_ledger(ledger, f"UPDATE marks SET {edit}")
     plan = planned(lake)
-    assert (plan.withheld or "").startswith(f"Nothing would be swept: {check} fails. ")
+    assert (plan.withheld or "").startswith(f"Nothing would be swept. {check} fails. ")
     assert (len(plan.deleted), len(plan.spared), bool(plan.failures)) == (0, 0, True)
 
 
@@ -277,8 +277,8 @@ def test_json_is_sorted_and_the_same_for_the_same(lake: Lake, run: Run) -> None:
     plan = json.loads(out)
     assert [(row["dataset"], row["transaction"]) for row in plan["deleted"]] == sorted(keys(planned(lake).deleted))
     assert list(plan) == [
-        "as_of", "dry_run", "currency", "totals", "groups", "days", "newly_marked", "deleted", "spared", "cascades", "policies",
-        "refused", "stores_away", "withheld", "objections",
+        "as_of", "dry_run", "currency", "totals", "trash", "groups", "days", "newly_marked", "deleted", "set_aside", "spared",
+        "cascades", "policies", "refused", "stores_away", "withheld", "objections",
     ]  # fmt: skip
     nothing = {"transactions": 0, "bytes": 0}
     assert plan["days"][-1] == {

@@ -327,7 +327,7 @@ def test_what_is_swept_or_being_swept_is_not_readable(ledger: Ledger, found: Jso
     lease, plan, due = planned(ledger)
     ledger.sweeps.begin([lease], [plan], due)
     said = found("readable", "lake/d", "--at", ago("36d"), "--branch", "main", *LOG, *NOW)
-    assert (said["readable"], said["why"]) == (False, "A of this view is deleted or being deleted.")
+    assert (said["readable"], said["why"]) == (False, "A of this view is swept or being swept.")
     assert found("readable", "lake/d", "--at", ago("15d"), "--branch", "main", *LOG, *NOW)["readable"] is True
 
 

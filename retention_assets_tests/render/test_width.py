@@ -39,6 +39,7 @@ def mark(**said: object) -> Mapping[str, object]:
     return {
         "dataset": DATASET, "transaction": TRANSACTION, "policy": POLICY, "policy_version": 12, "reason": "LATEST_VIEW",
         "marked_at": NOW, "due_at": NOW + timedelta(days=6, hours=5), "status": "MARKED", "bytes": 10**9, "attempts": 3, "held_by": None, "spared": None,
+        "until": None,
         "last_error": "the disk is on fire, and has been so since this morning", **said,
     }  # fmt: skip
 
