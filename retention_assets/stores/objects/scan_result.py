@@ -188,7 +188,7 @@ def peaks_of(brakes: Brakes, result: ScanResult, last: ScanResult | None) -> lis
     present, since = {peak.label: peak.references for peak in own}, brakes.within.before(result.started_at)
     return own + [
         peak
-        for peak in last.peaks
+        for peak in last.peaks or own_peaks(last)
         if peak.at >= since and present.get(peak.label, peak.references) < peak.references
         and not _is_beyond(peak.references - present[peak.label], peak.references, last.references_shrink)
     ]  # fmt: skip
@@ -197,7 +197,7 @@ def peaks_of(brakes: Brakes, result: ScanResult, last: ScanResult | None) -> lis
 def _most_before(brakes: Brakes, last: ScanResult, at: datetime) -> dict[str, Peak]:
     # by label; the last scan counts whatever its age
     since = brakes.within.before(at)
-    peaks = [peak for peak in last.peaks if peak.at == last.started_at or peak.at >= since]
+    peaks = [peak for peak in last.peaks or own_peaks(last) if peak.at == last.started_at or peak.at >= since]
     return {peak.label: peak for peak in sorted(peaks, key=lambda peak: peak.references)}
 
 

@@ -45,7 +45,8 @@ class IcebergTables(Environment):
 
     def data(self) -> dict[str, bytes]:
         """Files that nothing but the metadata keeps from going: what is set aside is as if in a trash."""
-        aside = set[str]().union(*(self._aside(self._table(dataset)) for dataset in self.datasets))
+        catalog = self.warehouse.catalog
+        aside = set[str]().union(*(self._aside(catalog.load_table(name)) for name in catalog.list_tables("db")))
         files = self.warehouse.files().items()
         return {file: held for file, held in files if not file.endswith(".metadata.json") and file not in aside}
 
@@ -69,8 +70,7 @@ class IcebergTables(Environment):
 
     def reached(self, dataset: str, transaction: str) -> set[str]:
         table = self._table(dataset)
-        (snapshot,) = (one for one in table.metadata.snapshots if str(one.snapshot_id) == transaction)
-        return reaches(table, snapshot)
+        return reaches(table, next(one for one in table.metadata.snapshots if str(one.snapshot_id) == transaction))
 
     def broken(self, dataset: str, transaction: str) -> AbstractContextManager[None]:
         return undeletable(*(file for file in self.owned(dataset, transaction) if file.endswith(".parquet")))
