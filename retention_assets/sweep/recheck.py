@@ -345,28 +345,28 @@ class Recheck:
     def _kept_by_newer(self, marks: pa.Table, datasets: pa.Table) -> dict[int, str]:
         # A retain rule that was there when something was set aside would have kept it. One that came later can't be asked about
         # what the log does not have any more: it keeps all of its datasets.
+        if not len(marks):
+            return {}
         kept, attributes = dict[int, str](), _attributes_of(datasets)
-        rules = (
-            [(rule, at) for rule, at in self.ledger.holds.of_files_since() if isinstance(rule, RetainRule)]
-            if len(marks)
-            else []
-        )
+        rules = [(rule, at) for rule, at in self.ledger.holds.of_files_since() if isinstance(rule, RetainRule)]
         for row in marks.to_pylist():
-            about = (rule for rule, at in rules if at > row["planned_at"])
-            if rule := next(
-                (rule for rule in about if holds_dataset(rule, row["dataset"], attributes.get(row["dataset"], {}))), None
-            ):
+            own = attributes.get(row["dataset"], {})
+            newer = (rule for rule, at in rules if at > row["planned_at"] and holds_dataset(rule, row["dataset"], own))
+            if rule := next(newer, None):
                 kept[row["id"]] = Reason.RETAIN_RULE.text(rule.name)
         return kept
 
     def _held(self, marks: pa.Table, datasets: pa.Table, holds: Sequence[Keeper]) -> dict[int, str]:
-        attributes, held = _attributes_of(datasets), dict[int, str]()
-        live = [hold for hold in named_holds(holds) if hold.is_live(self.as_of)] if len(marks) else []
+        if not len(marks):
+            return {}
+        kept, attributes = dict[int, str](), _attributes_of(datasets)
+        live = [hold for hold in named_holds(holds) if hold.is_live(self.as_of)]
         for row in marks.select(["id", "dataset", "transaction"]).to_pylist():
-            about = (hold for hold in live if holds_dataset(hold, row["dataset"], attributes.get(row["dataset"], {})))
-            if (hold := next((hold for hold in about if hold.covers(row["transaction"])), None)) is not None:
-                held[row["id"]] = Reason.HOLD.text(hold.name or "")
-        return held
+            own = attributes.get(row["dataset"], {})
+            about = (hold for hold in live if hold.covers(row["transaction"]) and holds_dataset(hold, row["dataset"], own))
+            if hold := next(about, None):
+                kept[row["id"]] = Reason.HOLD.text(hold.name or "")
+        return kept
 
     def _missing(self, marks: pa.Table, datasets: pa.Table, holds: Sequence[Keeper], log_is_complete: bool) -> dict[int, str]:
         begun = pc.or_(pc.equal(marks["status"], "SWEEPING"), pc.greater(marks["attempts"], 0))
