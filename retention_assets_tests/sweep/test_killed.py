@@ -14,12 +14,11 @@ from typing import Any
 import pytest
 
 from retention_assets_tests.clocks import open_simulated
-from retention_assets_tests.forked import forking
 from retention_assets_tests.ledger.states import change_leases
 from retention_assets_tests.rounds import every
 from retention_assets_tests.stores.contract import Environment
 from retention_assets_tests.stores.files.environments import LocalFiles
-from retention_assets_tests.stores.iceberg.tables import KeptWarehouse, Warehouse, append, content, replace
+from retention_assets_tests.stores.iceberg.tables import KeptWarehouse, Warehouse, content
 from retention_assets_tests.stores.iceberg.test_contract import IcebergTables
 from retention_assets_tests.stores.objects.environments import LocalObjects
 from retention_assets_tests.sweep.datasets import DUE
@@ -59,26 +58,6 @@ class Kept(IcebergTables):
 
     def reads(self) -> dict[str, list[int]]:
         return {str(snapshot): rows for snapshot, rows in content(self._table(self.datasets[0])).items()}
-
-
-def write_table(warehouse: Warehouse) -> dict[str, str]:
-    table = warehouse.table("t1")
-    made = [append(table, 0), append(table, 1), replace(table, 2), append(table, 3), replace(table, 4, 40), append(table, 5)]
-    with table.manage_snapshots() as change:
-        change.create_tag(made[2], "year-end").create_branch(made[3], "audit")
-    made += [replace(table, 6), append(table, 7)]
-    return {str(snapshot): str(snapshot) for snapshot in made}
-
-
-@pytest.fixture(scope="module")
-def sweepers() -> Any:
-    """Where sweepers are forked from: a program that has loaded everything and holds no connection."""
-    return forking()
-
-
-@pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> KeptWarehouse[dict[str, str]]:
-    return KeptWarehouse(tmp_path_factory.mktemp("table"), write_table)
 
 
 @pytest.fixture

@@ -14,7 +14,6 @@ from retention_assets.ledger import AskedBy
 from retention_assets.outcomes import Order, Outcome
 from retention_assets.policy import Hold
 from retention_assets.sweep import SweepResult
-from retention_assets_tests.forked import forking
 from retention_assets_tests.ledger.states import change_leases
 from retention_assets_tests.rounds import every
 from retention_assets_tests.stores.contract import Environment
@@ -24,7 +23,7 @@ from retention_assets_tests.stores.objects.environments import LocalObjects
 from retention_assets_tests.sweep.datasets import DUE as DUE_OF_STORE
 from retention_assets_tests.sweep.lakes import ALL, DUE, FIVE, OLD, Lake
 from retention_assets_tests.sweep.marked import MarkedStore, begin, sweep_store, sweep_until
-from retention_assets_tests.sweep.test_killed import Kept, write_table
+from retention_assets_tests.sweep.test_killed import Kept
 
 UNDO = OLD.replace("sweep:", "undo: 14d, sweep:")
 UNTIL = DUE + timedelta(days=14)
@@ -244,16 +243,6 @@ def dies_before(lake: Lake, act: str) -> None:
             lake.sweeps(DUE)
     with lake.opened() as ledger:
         change_leases(ledger, "UPDATE leases SET expires_at = taken_at")
-
-
-@pytest.fixture(scope="module")
-def sweepers() -> Any:
-    return forking()
-
-
-@pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> KeptWarehouse[dict[str, str]]:
-    return KeptWarehouse(tmp_path_factory.mktemp("table"), write_table)
 
 
 @contextmanager
