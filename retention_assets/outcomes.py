@@ -4,18 +4,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class Order(StrEnum):
-    """Order to a store about a batch of marks."""
-
-    DELETE = "DELETE"
-    SET_ASIDE = "SET_ASIDE"
-    # about what is set aside
-    DELETE_ASIDE = "DELETE_ASIDE"
-    RESTORE = "RESTORE"
-
-
 class Outcome(StrEnum):
-    """What became of a transaction that the store was told to delete, to set aside or to restore."""
+    """Outcome of an order to a store for one transaction."""
 
     DELETED = "DELETED"
     ALREADY_GONE = "ALREADY_GONE"
@@ -23,7 +13,6 @@ class Outcome(StrEnum):
     HIDDEN = "HIDDEN"
     # out of sight, and whole in the store's trash: it can be restored for a while
     SET_ASIDE = "SET_ASIDE"
-    # back from the trash
     RESTORED = "RESTORED"
     FAILED = "FAILED"
     # the store found at the last moment that it is needed: nothing was deleted
@@ -32,6 +21,27 @@ class Outcome(StrEnum):
     EXPIRING = "EXPIRING"
     # the permit was refused before it was done: it stays begun, and whoever resumes checks what is there
     WITHHELD = "WITHHELD"
+
+
+class Order(StrEnum):
+    """Order to a store about a batch of marks."""
+
+    DELETE = "DELETE"
+    SET_ASIDE = "SET_ASIDE"
+    DELETE_ASIDE = "DELETE_ASIDE"
+    RESTORE = "RESTORE"
+
+    @property
+    def starts_in_trash(self) -> bool:
+        return self in (Order.DELETE_ASIDE, Order.RESTORE)
+
+    @property
+    def deletes(self) -> bool:
+        return self in (Order.DELETE, Order.DELETE_ASIDE)
+
+    @property
+    def done(self) -> Outcome:
+        return Outcome.DELETED if self.deletes else Outcome.RESTORED if self is Order.RESTORE else Outcome.SET_ASIDE
 
 
 @dataclass(frozen=True)

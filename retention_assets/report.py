@@ -36,7 +36,6 @@ CLASSES: Mapping[str, str] = {
 # Final outcomes of the day's marks. What failed is still open, and is counted by attempt.
 _SETTLED = ("deleted", "already_gone", "hidden", "set_aside", "spared", "unmarked")
 
-
 V = TypeVar("V", int, str)
 
 

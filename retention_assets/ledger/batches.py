@@ -85,7 +85,7 @@ CLASSED_ROWS = pa.schema(
         pa.field("is_due", pa.int8()),
     ]
 )
-# What the plan of a mark says of it, and its batch.
+# Columns about a mark from its plan and its batch.
 PLANNED_ROWS = pa.schema(
     [
         ("note", pa.string()), ("planned", pa.int64()), ("place", pa.string()), ("planned_at", pa.timestamp("us", "UTC")),
@@ -386,7 +386,7 @@ class Sweeps(LedgerPart):
             request_evaluations(tx, spared)
         share.describe(act, set(datasets.values()))
         act.detail = {**act.detail, "batches": sorted({batch.begun for batch in batches})}
-        is_aside = order in (Order.DELETE_ASIDE, Order.RESTORE)
+        is_aside = order.starts_in_trash
         lasting = [answer for answer in settlements if answer.outcome in (Outcome.FAILED, Outcome.SET_ASIDE)]
         ends = [_end_of(answer) for answer in settlements if answer.outcome not in (Outcome.FAILED, Outcome.SET_ASIDE)]
         untils = _untils(tx, [answer.mark for answer in lasting]) if is_aside else {mark: own[mark].until for mark in own}
@@ -433,8 +433,8 @@ def planned_rows(connection: Connection, batches: Mapping[int, OpenBatch], names
         planned |= {mark: (note, size) for plan, mark, note, size in notes if plan == batches[mark].plan}
     plans: dict[int, tuple[str | None, datetime]] = {}
     for part in portions(sorted({batch.plan for batch in batches.values()})):
-        known = connection.execute(select(PLANS.c.id, PLANS.c.place, PLANS.c.planned_at).where(PLANS.c.id.in_(part)))
-        plans |= {row.id: (row.place, row.planned_at) for row in known}
+        rows_of_plans = connection.execute(select(PLANS.c.id, PLANS.c.place, PLANS.c.planned_at).where(PLANS.c.id.in_(part)))
+        plans |= {row.id: (row.place, row.planned_at) for row in rows_of_plans}
     own = [(mark, batches[mark]) for mark in rows["id"].to_pylist()]
     facts = [(*planned[mark], *plans[batch.plan], batch.plan, batch.order, batch.until) for mark, batch in own]
     for at, field in enumerate(PLANNED_ROWS):

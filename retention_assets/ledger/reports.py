@@ -195,7 +195,7 @@ class Reports(LedgerPart):
         here = REPORTS.c.dataset.startswith(f"{store}/", autoescape=True), REPORTS.c.execution_date.between(first, last)
         query = select(REPORTS.c.execution_date, transactions, *size).where(*here).group_by(REPORTS.c.execution_date)
         rows = self.rows(query.having(transactions > 0))
-        # What was set aside is freed on a later day: it counts once.
+        # Bytes that are set aside are counted again, as freed, once they are deleted for good.
         return {day: Taken(int(count), max(int(freed), int(aside)) + int(hidden)) for day, count, freed, hidden, aside in rows}
 
 

@@ -45,14 +45,13 @@ class AsideSum(NamedTuple):
 
 
 class Trash(LedgerPart):
-    def sums(self, datasets: Collection[str] | None = None, over_by: datetime | None = None) -> list[AsideSum]:
+    def sums(self, over_by: datetime | None = None) -> list[AsideSum]:
         alike = (MARKS.c.dataset, MARKS.c.policy)
         amounts = (func.count(), ByteSum(STEPS.c.bytes), func.min(MARKS.c.until), func.max(MARKS.c.until))
         query = select(*alike, *amounts).join(STEPS, and_(STEPS.c.mark == MARKS.c.id, STEPS.c.outcome == "SET_ASIDE"))
         query = query.where(text(f"marks.{ASIDE}")).group_by(*alike).order_by(*alike)
-        query = query if over_by is None else query.where(MARKS.c.until <= over_by)
-        rows = self.rows(query) if datasets is None else self.rows_among(query, MARKS.c.dataset, datasets)
-        return [AsideSum(name, policy, int(marks), int(size), *untils) for name, policy, marks, size, *untils in rows]
+        sums = self.rows(query if over_by is None else query.where(MARKS.c.until <= over_by))
+        return [AsideSum(name, policy, int(marks), int(size), *untils) for name, policy, marks, size, *untils in sums]
 
     def named(self, dataset: str, transactions: Collection[str] | None = None) -> dict[str, int]:
         """Set aside marks of a dataset that nobody has begun, by transaction; None: all of them."""

@@ -75,11 +75,11 @@ class KeepRequest(ReasonedRequest):
 
     def hold(self, verb: str = "keep") -> Hold:
         more = len(self.transactions) - 1
-        words = "-".join([verb, self.dataset, *self.transactions[:1], *([f"and-{more}-more"] if more > 0 else [])])
+        name = "-".join([verb, self.dataset, *self.transactions[:1], *([f"and-{more}-more"] if more > 0 else [])])
         return HoldRequest(
             actor=self.actor,
             reason=self.reason,
-            name=self.name or with_wildcards(words)[:200].strip(),
+            name=self.name or with_wildcards(name)[:200].strip(),
             datasets=(escape_glob(self.dataset),),
             transactions=tuple(escape_glob(each) for each in self.transactions),
             until=self.until,

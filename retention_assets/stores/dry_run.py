@@ -114,7 +114,7 @@ class RecordingStore:
         permit: Permit = always,  # noqa: ARG002 - the protocol's
     ) -> list[SweptTarget]:
         if order is Order.RESTORE:
-            return [SweptTarget(target.transaction, Outcome.RESTORED) for target in targets]
+            return [SweptTarget(target.transaction, order.done) for target in targets]
         deletions = [
             RecordedDeletion(
                 dataset,
@@ -127,8 +127,7 @@ class RecordingStore:
             for target in targets
         ]
         self.recorded += deletions
-        outcome = Outcome.SET_ASIDE if order is Order.SET_ASIDE else Outcome.DELETED
-        return [SweptTarget(deletion.transaction, outcome, deletion.bytes or 0) for deletion in deletions]
+        return [SweptTarget(deletion.transaction, order.done, deletion.bytes or 0) for deletion in deletions]
 
     def expire(
         self,

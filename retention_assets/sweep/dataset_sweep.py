@@ -170,11 +170,8 @@ class DatasetSweep:
         if batch.sweep.mode != "ttl" or batch.order is not Order.DELETE or not targets:
             answers = execute_order(self.store, self.dataset, targets, batch.order, parallelism, self.permit)
             # what was changed in the trash stays set aside
-            is_aside = batch.order in (Order.DELETE_ASIDE, Order.RESTORE)
-            return [
-                replace(answer, outcome=Outcome.FAILED) if is_aside and answer.outcome is Outcome.SPARED else answer
-                for answer in answers
-            ]
+            stays = (Outcome.SPARED,) if batch.order.starts_in_trash else ()
+            return [replace(answer, outcome=Outcome.FAILED) if answer.outcome in stays else answer for answer in answers]
         answers = execute_expiry(self.store, self.dataset, targets, self.context.as_of, parallelism, self.permit)
         # Those that failed may have a time now, and spared ones one from an earlier sweep: it is taken back first. A time that
         # the row had by itself stays.

@@ -368,7 +368,7 @@ class _Round:
                 with self._alone(sweep):
                     sweep.check_places()
             targets = self._justified(batch)
-            if batch.order in (Order.DELETE, Order.SET_ASIDE):
+            if not batch.order.starts_in_trash:
                 self._hide(marks, targets)
             yield batch, targets
 

@@ -54,7 +54,6 @@ _LISTINGS_AT_ONCE = 8
 _QUICK = 0.005
 # if the log has DELETE transactions of sweeps
 _UNSEEN = f"Readers of a latest view do not see files that a DELETE of its log names ({ADDED}…) while the log holds it."
-_DONE = {Order.SET_ASIDE: Outcome.SET_ASIDE, Order.RESTORE: Outcome.RESTORED}
 
 
 @dataclass(frozen=True)
@@ -203,7 +202,7 @@ class FilesStore:
                 going[target] = owners.folder(target.transaction)
             except Refused as fault:
                 swept.append(_failed(target, fault))
-        if visible := [target for target in going if target.in_latest_view and order in (Order.DELETE, Order.SET_ASIDE)]:
+        if visible := [target for target in going if target.in_latest_view and not order.starts_in_trash]:
             try:
                 permit()
                 self._append_tombstones(dataset, [target.transaction for target in visible])
@@ -219,7 +218,7 @@ class FilesStore:
                 raise Refused(
                     f"The log does not know {quote(target.transaction)} in {dataset}: its folder may belong to something else."
                 )
-            check = partial(_check_planned, target, target.begun_earlier and order not in _DONE)
+            check = partial(_check_planned, target, target.begun_earlier and order.deletes)
             if order is Order.DELETE:
                 removed = folders.delete_tree(going[target], permit, check)
             else:
@@ -296,7 +295,7 @@ def _outcome(order: Order, target: Target, removed: RemovedFolder | Exception | 
         return _failed(target, removed)
     # what a killed sweep deleted of it is counted nowhere else
     freed_before = 0
-    if target.begun_earlier and target.note and order not in _DONE:
+    if target.begun_earlier and target.note and order.deletes:
         note = FolderNote.parse(target.note)
         # a sweep of a bucket that keeps versions frees nothing
         freed_before = note.size if is_kept else note.freed
@@ -304,7 +303,7 @@ def _outcome(order: Order, target: Target, removed: RemovedFolder | Exception | 
         return SweptTarget(target.transaction, Outcome.ALREADY_GONE, freed_before)
     if removed.hidden is not None:
         return SweptTarget(target.transaction, Outcome.HIDDEN, bytes_hidden=removed.hidden)
-    return SweptTarget(target.transaction, _DONE.get(order, Outcome.DELETED), max(removed.freed, freed_before))
+    return SweptTarget(target.transaction, order.done, max(removed.freed, freed_before))
 
 
 def _failed(target: Target, fault: Exception) -> SweptTarget:

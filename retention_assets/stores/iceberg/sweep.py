@@ -99,7 +99,7 @@ class TableOrder:
             table = self.load()
             if table is None:
                 self._settle(names, Outcome.FAILED, _MISSING)
-            elif self.order in (Order.DELETE, Order.DELETE_ASIDE) and not collects_garbage(table.metadata):
+            elif self.order.deletes and not collects_garbage(table.metadata):
                 self._settle(names, Outcome.SPARED, _GARBAGE_STAYS)
             else:
                 self.uuid = str(table.metadata.table_uuid)
@@ -110,7 +110,7 @@ class TableOrder:
             # an unavailable catalog is one more way in which a target fails
             unknown = "nothing was deleted, because it is unknown what other snapshots need: "
             # what was to be moved has failed only if it is where it was
-            may_have_moved = self.in_doubt and self.order in (Order.SET_ASIDE, Order.RESTORE)
+            may_have_moved = self.in_doubt and not self.order.deletes
             outcome = Outcome.WITHHELD if may_have_moved else Outcome.FAILED
             self._settle(names, outcome, f"{unknown if isinstance(fault, Unreadable) else ''}{fault}")
         return [self.outcomes[name] for name in names]
@@ -245,8 +245,7 @@ class TableOrder:
                 f"{ref.snapshot_ref_type} {label} was dropped with it, because it has ended" for label, ref in one.drops.items()
             ]
             left = sum(not fault.missing for fault in skipped) + sum(map(len, removed.left.values()))
-            outcome = Outcome.SET_ASIDE if self.order is Order.SET_ASIDE else Outcome.DELETED
-            self._settle([name], outcome, "; ".join(sentences) or None, removed.bytes, left)
+            self._settle([name], self.order.done, "; ".join(sentences) or None, removed.bytes, left)
 
     def _restore(self, table: Table, targets: Sequence[Target]) -> None:
         refused = ""

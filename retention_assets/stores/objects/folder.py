@@ -236,7 +236,7 @@ class ListedObjects:
     parts: Sequence[str]
 
     def read(self, number: int, columns: Sequence[str]) -> Iterator[pa.Table]:
-        """Some columns of a part, each time in the same batches of less than twice `ROWS` rows."""
+        """Read some columns of a part in batches of less than twice `ROWS` rows, the same ones each time."""
         return self.folder.groups(f"{OBJECTS}/{self.parts[number]}", columns)
 
 

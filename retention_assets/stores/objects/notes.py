@@ -157,5 +157,5 @@ def present_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, ObjectCondition]:
 
 
 def present_facts(text: str | None, created_at: datetime | None, size: int | None) -> ObjectCondition:
-    known = ObjectCondition() if text is None else ObjectCondition.of(json.loads(text))
-    return replace(known, created_at=None if created_at is None else micros(created_at), size=size)
+    condition = ObjectCondition() if text is None else ObjectCondition.of(json.loads(text))
+    return replace(condition, created_at=None if created_at is None else micros(created_at), size=size)

@@ -369,8 +369,6 @@ class LocalPlace:
     def carry_out(
         self, order: Order, due: Sequence[DueObject], check: ObjectCheck, permit: Permit, pace: DeletionPace, parallelism: int
     ) -> list[SweptTarget]:
-        done = {Order.SET_ASIDE: Outcome.SET_ASIDE, Order.RESTORE: Outcome.RESTORED}.get(order, Outcome.DELETED)
-
         def attempt(thing: DueObject) -> SweptTarget:
             def look(path: Folder) -> int | None:
                 with suppress(FileNotFoundError), self._below(root, path[:-1]) as ((*_, here), _):
@@ -392,7 +390,7 @@ class LocalPlace:
                 self._clear(root, trash[:-1])
                 return freed
 
-            return _tried(thing.key, act, done)
+            return _tried(thing.key, act, order.done)
 
         with self._opened() as root, ThreadPoolExecutor(max(1, parallelism)) as threads:
             self._check_holds(root, lambda _: True)

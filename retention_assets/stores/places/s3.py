@@ -83,7 +83,6 @@ _PASSING = {"", *_TOO_FAST, "InternalError", "OperationAborted", "RequestTimeout
 _GONE = {"NoSuchKey", "NoSuchVersion", "NotFound", "404"}
 _CHANGED = {"PreconditionFailed", "412"}
 _NOT_THERE = (Outcome.DELETED, Outcome.ALREADY_GONE)
-_DONE = {Order.SET_ASIDE: (Outcome.SET_ASIDE,), Order.RESTORE: (Outcome.RESTORED,), Order.DELETE_ASIDE: _NOT_THERE}
 # modules whose exceptions mean that a server was not reached
 _DRIVERS = {"aiobotocore", "aiohttp", "asyncio", "botocore", "urllib3"}
 
@@ -648,7 +647,7 @@ class _FolderTrash(_Trash):
 
     def carry_out(self, order: Order, objects: Sequence[DueObject], parallelism: int = 1) -> list[Result]:
         settled = [(due, *verdict) for due, verdict in self._look(order, objects) if not isinstance(verdict, DueObject)]
-        if any(outcome not in _DONE[order] for _, outcome, _ in settled):
+        if any(outcome not in (_NOT_THERE if order.deletes else (order.done,)) for _, outcome, _ in settled):
             return settled
         return super().carry_out(order, objects, parallelism)
 
