@@ -2,13 +2,14 @@
 
 import hashlib
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import DeltaError
 
 SCHEMA = pa.schema([("id", pa.int64()), ("p", pa.string()), ("v", pa.int64())])
 # Partition values by which paths go wrong. No `~`: deltalake can't compact a partition whose value holds one.
@@ -29,13 +30,17 @@ def has_value(value: str | None) -> str:
     return "p IS NULL" if value is None else "p = '{}'".format(value.replace("'", "''"))
 
 
+class Unreadable(Exception):
+    """A reader refuses a version of a table."""
+
+
 class Table:
     """A table with columns id, p and v. Its creation is version 0; every method returns the version after it."""
 
-    def __init__(self, folder: Path, *ids: int, partitioned: bool = False, **properties: str) -> None:
+    def __init__(self, folder: Path, *ids: int, partitioned: bool = False, properties: Mapping[str, str] | None = None) -> None:
         self.folder = folder
-        by, configuration = ["p"] * partitioned, {name.replace("_", "."): value for name, value in properties.items()}
-        write_deltalake(folder, records(ids), partition_by=by, configuration=configuration)
+        configuration = dict[str, str | None](properties or {})
+        write_deltalake(folder, records(ids), partition_by=["p"] * partitioned, configuration=configuration)
         self.opened = DeltaTable(folder)
 
     @property
@@ -46,13 +51,9 @@ class Table:
         write_deltalake(self.opened, records(ids), mode="append")
         return self.version
 
-    def overwrite(self, *ids: int) -> int:
-        write_deltalake(self.opened, records(ids), mode="overwrite")
-        return self.version
-
-    def overwrite_where(self, predicate: str, *ids: int) -> int:
-        """The new rows have to fit the predicate."""
-        write_deltalake(self.opened, records(ids), mode="overwrite", predicate=predicate)
+    def overwrite(self, *ids: int, where: str | None = None) -> int:
+        """Instead of all rows, or of those for which a predicate holds, as it has to for the new ones."""
+        write_deltalake(self.opened, records(ids), mode="overwrite", predicate=where)
         return self.version
 
     def delete(self, predicate: str) -> int:
@@ -84,6 +85,7 @@ class Table:
         return self.set_properties({"delta.enableChangeDataFeed": "true"})
 
     def set_properties(self, properties: dict[str, str]) -> int:
+        """Also some that deltalake does not know, which it refuses at a table's creation."""
         self.opened.alter.set_table_properties(properties, raise_if_not_exists=False)
         return self.version
 
@@ -111,29 +113,25 @@ def random_table(folder: Path, seed: int, operations: int | None = None) -> Tabl
     for number in range(length):
         if number == cleaned:
             table.clean_log()
-        walk(table, rng)
+        ids, some = [rng.randrange(3 * len(VALUES)) for _ in range(rng.randint(1, 3))], rng.randrange(len(VALUES))
+        predicate = rng.choice((has_value(VALUES[some]), f"id = {ids[0]}", f"id % 3 = {some % 3}", f"id < {some}"))
+        older = versions(table.folder)[:-1]
+        steps: Sequence[tuple[int, Callable[[], int]]] = (
+            (30, partial(table.append, *ids)),
+            (8, partial(table.overwrite, *ids)),
+            (8, partial(table.overwrite, some, some + len(VALUES), where=has_value(VALUES[some]))),
+            (12, partial(table.delete, predicate)),
+            (12, partial(table.update, predicate)),
+            (10, partial(table.merge, *set(ids))),
+            (6, table.compact),
+            (3, table.z_order),
+            (6, partial(table.restore, rng.choice(older)) if older else partial(table.append, *ids)),
+            (1, table.track_changes),
+            (1, partial(table.set_properties, {"retention.keep_versions": str(some)})),
+            (2, table.checkpoint),
+        )
+        rng.choices([step for _, step in steps], [weight for weight, _ in steps])[0]()
     return table
-
-
-def walk(table: Table, rng: random.Random) -> None:
-    ids, some = [rng.randrange(3 * len(VALUES)) for _ in range(rng.randint(1, 3))], rng.randrange(len(VALUES))
-    predicate = rng.choice((has_value(VALUES[some]), f"id = {ids[0]}", f"id % 3 = {some % 3}", f"id < {some}"))
-    older = versions(table.folder)[:-1]
-    steps: Sequence[tuple[int, Callable[[], int]]] = (
-        (30, partial(table.append, *ids)),
-        (8, partial(table.overwrite, *ids)),
-        (8, partial(table.overwrite_where, has_value(VALUES[some]), some, some + len(VALUES))),
-        (12, partial(table.delete, predicate)),
-        (12, partial(table.update, predicate)),
-        (10, partial(table.merge, *set(ids))),
-        (6, table.compact),
-        (3, table.z_order),
-        (6, partial(table.restore, rng.choice(older)) if older else partial(table.append, *ids)),
-        (1, table.track_changes),
-        (1, partial(table.set_properties, {"retention.keep_versions": str(some)})),
-        (2, table.checkpoint),
-    )
-    rng.choices([step for _, step in steps], [weight for weight, _ in steps])[0]()
 
 
 def versions(folder: Path) -> list[int]:
@@ -145,23 +143,26 @@ def versions(folder: Path) -> list[int]:
 
 
 def rows(folder: Path, version: int) -> list[Row]:
-    return in_order(pa.table(DeltaTable(folder, version=version).scan()))
+    return _read(lambda: DeltaTable(folder, version=version).scan())
 
 
-def in_order(found: pa.Table) -> list[Row]:
-    """Sorted by their text, since a partition may be null."""
-    return sorted((tuple(row.values()) for row in found.to_pylist()), key=repr)
+def change_data(folder: Path, version: int) -> list[Row]:
+    """The rows that a version changed, and how. deltalake finds no change data of a partition whose name is encoded."""
+    return [row[:-2] for row in _read(lambda: DeltaTable(folder).load_cdf(version, version))]
+
+
+def _read(opened: Callable[[], Any]) -> list[Row]:
+    try:
+        found = pa.table(opened()).to_pylist()
+    except (DeltaError, pa.ArrowInvalid) as error:
+        raise Unreadable(str(error)) from error
+    # By their text, since a partition may be null.
+    return sorted((tuple(row.values()) for row in found), key=repr)
 
 
 def file_uris(folder: Path, version: int) -> list[str]:
     """The files that a version needs, as places on the disk."""
     return sorted(DeltaTable(folder, version=version).file_uris())
-
-
-def change_data(folder: Path, version: int) -> list[Row]:
-    """The changes that a version made; deltalake finds no file of a partition whose name holds an encoded character."""
-    changes = pa.table(DeltaTable(folder).load_cdf(version, version))
-    return in_order(changes.select(["_change_type", *SCHEMA.names]))
 
 
 def files(folder: Path) -> dict[str, str]:
