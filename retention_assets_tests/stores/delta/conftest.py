@@ -14,6 +14,6 @@ def duckdb_reader() -> Iterator[DuckDBReader]:
     try:
         reader = DuckDBReader()
     except (OSError, subprocess.SubprocessError) as error:
-        pytest.skip(f"DuckDB 1.5 and its Delta extension can't be installed here: {error}\n{getattr(error, 'stderr', '')}")
+        pytest.skip(f"DuckDB 1.5 and its Delta extension can't be installed here: {getattr(error, 'stderr', '') or error}")
     yield reader
     reader.close()

@@ -178,10 +178,8 @@ class GoldenTable:
         (self.log / f"{self.version:020}.crc").write_text(json.dumps(said), "utf-8")
 
     def rows(self, version: int) -> list[Row]:
-        found: list[Row] = []
-        for path, action in self.states[version].items():
-            gone, _ = self._vector(action)
-            found += [row for position, row in enumerate(self.content[path]) if position not in gone]
+        state = self.states[version].items()
+        found = (row for path, added in state for at, row in enumerate(self.content[path]) if at not in self._vector(added)[0])
         return sorted(found, key=repr)
 
     def files(self, version: int) -> set[Path]:
@@ -263,11 +261,12 @@ def column_mapped(folder: Path, mode: str = "name", partitioned: bool = False) -
 
 
 def checkpointed(folder: Path, form: str = "classic", kept_from: int = 3) -> GoldenTable:
-    """Version 3 has a checkpoint, and commits before it are gone; with `kept_from` 0 they are there as well."""
-    table = GoldenTable(folder, *["v2Checkpoint"] * (form in ("json", "parquet")), partitioned=True)
-    for number, value in enumerate(("a b", "%20", "ü")):
-        table.commit(table.add_file(number, p=value))
-    table.commit(table.remove(next(iter(table.states[0].values()))), table.add_file(3, p="a b"))
+    """Version 3, which has a vector, has a checkpoint, and commits before it are gone; with `kept_from` 0 they are there as well."""
+    table = GoldenTable(folder, "deletionVectors", *["v2Checkpoint"] * (form in ("json", "parquet")), partitioned=True)
+    one, two, _ = added = [table.add_file(number, number + 10, p=("a b", "%20", "ü")[number]) for number in range(3)]
+    for action in added:
+        table.commit(action)
+    table.commit(table.remove(one), *table.mask(two, *table.write_vectors((0,))), table.add_file(3, p="a b"))
     table.checkpoint(form)
     for version in range(kept_from):
         (table.log / f"{version:020}.json").unlink()
@@ -308,7 +307,7 @@ def clone_of(folder: Path, source: GoldenTable, version: int | None = None, sche
 
     deltalake reads paths that begin with `file://`, `file:` (as Spark writes them) and `/`; DuckDB only the last of these.
     """
-    clone = GoldenTable(folder)
+    clone = GoldenTable(folder, partitioned=source.partitioned, mapping=source.mapping)
     clone.first = [source.first[0], {"metaData": source.metadata | {"id": clone.metadata["id"]}}]
     for path, action in source.states[source.version if version is None else version].items():
         added = action["add"] | {"path": scheme + quote(str(source.place(path)))}

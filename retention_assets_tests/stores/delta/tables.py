@@ -26,7 +26,6 @@ def records(ids: Iterable[int]) -> pa.Table:
 
 
 def has_value(value: str | None) -> str:
-    """The predicate of a partition."""
     return "p IS NULL" if value is None else "p = '{}'".format(value.replace("'", "''"))
 
 
@@ -102,13 +101,12 @@ class Table:
 
 
 def random_table(folder: Path, seed: int, operations: int | None = None) -> Table:
-    """A table after a random walk, always the same for a seed except for names of files and times."""
+    """A table after a random walk, the same for a seed except for names of files and times. The log of one in ten is cleaned."""
     rng = random.Random(seed)
     table = Table(folder, *range(rng.randint(0, 3)), partitioned=rng.random() < 0.5)
     if rng.random() < 0.3:
         table.track_changes()
     length = rng.choices(LENGTHS, WEIGHTS)[0] if operations is None else operations
-    # The log of one table in ten is cleaned once.
     cleaned = rng.randrange(10 * length + 1)
     for number in range(length):
         if number == cleaned:
@@ -138,8 +136,8 @@ def versions(folder: Path) -> list[int]:
     """All that can be read: from the first commit, or the oldest checkpoint, to the last commit."""
     log = folder / "_delta_log"
     commits = sorted(int(file.stem) for file in log.glob("*.json") if file.stem.isdigit())
-    checkpoints = sorted(int(file.name.partition(".")[0]) for file in log.glob("*.checkpoint*"))
-    return list(range(0 if commits[0] == 0 else checkpoints[0], commits[-1] + 1))
+    first = 0 if commits[0] == 0 else min(int(file.name.partition(".")[0]) for file in log.glob("*.checkpoint*"))
+    return list(range(first, commits[-1] + 1))
 
 
 def rows(folder: Path, version: int) -> list[Row]:

@@ -1,22 +1,14 @@
 """The writers and readers of these tests themselves: both readers read what was written, and see a file that is missing."""
 
-import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from retention_assets_tests.stores.delta import tables
-from retention_assets_tests.stores.delta.golden import (
-    TABLES,
-    GoldenTable,
-    checkpointed,
-    clone_of,
-    column_mapped,
-    vectors,
-    with_change_data,
-)
+from retention_assets_tests.stores.delta import golden, tables
+from retention_assets_tests.stores.delta.golden import GoldenTable, checkpointed, column_mapped, vectors
 from retention_assets_tests.stores.delta.readers import DuckDBReader, readings
 from retention_assets_tests.stores.delta.tables import VALUES, Table, Unreadable, random_table, versions
 
@@ -30,19 +22,14 @@ def missing(file: Path) -> Iterator[None]:
     aside.rename(file)
 
 
-def ids(folder: Path, version: int) -> list[int]:
-    return sorted(row[0] for row in tables.rows(folder, version))
-
-
 def test_each_operation_makes_a_version_of_what_it_says(tmp_path: Path) -> None:
     table = Table(tmp_path, 0, 1, partitioned=True)
-    number = len(VALUES)
     steps = [
         (table.append(2, 3), [0, 1, 2, 3]),
-        (table.overwrite(1 + number, where=tables.has_value(VALUES[1])), [0, 2, 3, 1 + number]),
-        (table.delete("id = 0"), [2, 3, 1 + number]),
-        (table.update("id = 2"), [2, 3, 1 + number]),
-        (table.merge(2, 4), [2, 3, 4, 1 + number]),
+        (table.overwrite(15, where=tables.has_value(VALUES[1])), [0, 15, 2, 3]),
+        (table.delete("id = 0"), [15, 2, 3]),
+        (table.update("id = 2"), [15, 2, 3]),
+        (table.merge(2, 4), [15, 2, 3, 4]),
         (table.overwrite(5, 6), [5, 6]),
         (table.append(5, 6), [5, 5, 6, 6]),
         (table.compact(), [5, 5, 6, 6]),
@@ -51,11 +38,10 @@ def test_each_operation_makes_a_version_of_what_it_says(tmp_path: Path) -> None:
         (table.set_properties({"retention.keep_versions": "3,17"}), [0, 1]),
     ]
     assert [version for version, _ in steps] == [*range(1, 12)]
-    assert [ids(tmp_path, version) for version, _ in steps] == [found for _, found in steps]
+    assert [[row[0] for row in tables.rows(tmp_path, version)] for version, _ in steps] == [found for _, found in steps]
     assert [row[2] for row in tables.rows(tmp_path, 5)] == [0, 11, 0, 0]
     assert table.clean_log() == 12
     assert versions(tmp_path) == [12]
-    assert ids(tmp_path, 12) == [0, 1]
 
 
 def test_a_random_walk_is_the_same_each_time_and_has_all_its_files(tmp_path: Path) -> None:
@@ -63,9 +49,8 @@ def test_a_random_walk_is_the_same_each_time_and_has_all_its_files(tmp_path: Pat
     found = [[tables.rows(table.folder, version) for version in versions(table.folder)] for table in (one, two)]
     assert found[0] == found[1]
     assert len(found[0]) > 30
-    for version in versions(one.folder):
-        named = {str(Path(file).relative_to(one.folder)) for file in tables.file_uris(one.folder, version)}
-        assert named <= tables.files(one.folder).keys()
+    needed = {str(Path(file).relative_to(one.folder)) for file in tables.file_uris(one.folder, one.version)}
+    assert needed < tables.files(one.folder).keys()
 
 
 @long
@@ -98,16 +83,15 @@ def test_changes_are_read_and_a_missing_file_of_them_is_seen(tmp_path: Path) -> 
 
 
 @long
-@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("name", golden.TABLES)
 def test_a_table_after_the_protocol_is_read_as_it_was_meant(name: str, tmp_path: Path, duckdb_reader: DuckDBReader) -> None:
-    table = TABLES[name](tmp_path / "t")
+    table = golden.TABLES[name](tmp_path / "t")
     readable = versions(table.folder)
     meant = {(reader, version): table.rows(version) for version in readable for reader in ("deltalake", "DuckDB")}
     assert readings(duckdb_reader, table.folder, readable) == meant
     for version in readable:
-        changes = {table.place(path) for path in table.changed[version]}
         checkpoint = {file for file in table.log.rglob("*") if file.suffix == ".parquet" or ".checkpoint." in file.name}
-        for file in table.files(version) - changes | checkpoint:
+        for file in table.files(version) - {table.place(path) for path in table.changed[version]} | checkpoint:
             with missing(file):
                 assert readings(duckdb_reader, table.folder, [version]) == {}, file
 
@@ -122,25 +106,20 @@ def test_a_checkpoint_without_one_of_its_parts_is_passed_over(tmp_path: Path, du
 
 
 @pytest.mark.parametrize("scheme", ["file://", "file:", ""])
-@pytest.mark.parametrize("written", [vectors, checkpointed])
-def test_a_clone_reads_files_of_its_source(scheme: str, written: type, tmp_path: Path) -> None:
-    source: GoldenTable = written(tmp_path / "source")
-    clone = clone_of(tmp_path / "clone", source, 4, scheme)
+@pytest.mark.parametrize("written", [vectors, checkpointed, partial(column_mapped, partitioned=True)])
+def test_a_clone_reads_files_of_its_source(scheme: str, written: Callable[[Path], GoldenTable], tmp_path: Path) -> None:
+    source = written(tmp_path / "source")
+    cloned = source.version - 1
+    clone = golden.clone_of(tmp_path / "clone", source, cloned, scheme)
     assert [tables.rows(clone.folder, version) for version in range(3)] == [clone.rows(version) for version in range(3)]
-    assert clone.rows(0) == source.rows(4)
-    assert clone.files(0) == source.files(4)
-    for file in source.files(4):
+    assert (clone.rows(0), clone.files(0)) == (source.rows(cloned), source.files(cloned))
+    for file in source.files(cloned):
         with missing(file), pytest.raises(Unreadable):
             tables.rows(clone.folder, 0)
 
 
-def test_partition_values_of_mapped_columns_are_read(tmp_path: Path) -> None:
-    table = column_mapped(tmp_path / "t", partitioned=True)
-    assert [tables.rows(table.folder, version) for version in range(3)] == [table.rows(version) for version in range(3)]
-
-
 def test_change_data_and_a_checksum_after_the_protocol(tmp_path: Path) -> None:
-    table = with_change_data(tmp_path / "t")
+    table = golden.with_change_data(tmp_path / "t")
     table.write_crc(numFiles=7)
     assert tables.change_data(table.folder, 1) == [(2, "new", "update_postimage"), (2, "old", "update_preimage")]
-    assert json.loads((table.log / f"{4:020}.crc").read_text())["numFiles"] == 7
+    assert '"numFiles": 7' in (table.log / f"{4:020}.crc").read_text()
