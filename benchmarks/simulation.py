@@ -107,7 +107,7 @@ class Counting(RecordingStore):
         self.deleted += len(self.recorded)
         self.sizes |= {one.bytes for one in self.recorded}
         self.recorded.clear()
-        self._sizes.clear()
+        self._prepared.clear()
         return swept
 
 

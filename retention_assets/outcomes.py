@@ -13,6 +13,8 @@ class Outcome(StrEnum):
     HIDDEN = "HIDDEN"
     # out of sight, and whole in the store's trash: it can be restored for a while
     SET_ASIDE = "SET_ASIDE"
+    # retained transactions need all of its data, or it has none: nothing was deleted, and it can still be read
+    KEPT_READABLE = "KEPT_READABLE"
     RESTORED = "RESTORED"
     FAILED = "FAILED"
     # the store found at the last moment that it is needed: nothing was deleted
@@ -46,7 +48,7 @@ class Order(StrEnum):
 
 @dataclass(frozen=True)
 class SweptTarget:
-    """Outcome of one target, and the bytes freed, or to be freed if SET_ASIDE. `error` says why it failed or was spared."""
+    """Outcome of one target, and the bytes freed, or to be freed if SET_ASIDE. `error`: why it failed, was spared or stays."""
 
     transaction: str
     outcome: Outcome
@@ -54,5 +56,5 @@ class SweptTarget:
     error: str | None = None
     # if HIDDEN: bytes that can still be read
     bytes_hidden: int = 0
-    # files of it that stay, because the dataset does not own them
+    # files of it that stay, because the dataset does not own them, or retained transactions need them
     left: int = 0

@@ -159,14 +159,14 @@ GIVEN_NAMES = {
 # Lines that a place may have; a module counts in the longest that fits. They only fall: whoever passes one subtracts elsewhere,
 # or moves the number in the same commit with the reason; whoever subtracts lowers it.
 BUDGETS: Mapping[str, int] = {
-    "(top)": 1_130,
+    "(top)": 1_132,
     "settings": 1_620,
     "policy": 2_920,
     "frames": 3_990,
     "exchange": 670,
     "sql": 2_420,
     "ledger": 6_730,
-    "stores": 1_260,
+    "stores": 1_320,
     "stores.places": 2_520,
     "stores.files": 1_440,
     "stores.iceberg": 2_520,

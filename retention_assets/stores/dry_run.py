@@ -3,7 +3,7 @@
 Every method is forwarded explicitly, so that no deleting method reaches the store behind it by its name alone.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -19,6 +19,7 @@ from retention_assets.stores.protocol import (
     PreparedTarget,
     Remains,
     ServedStore,
+    SharingStore,
     Store,
     SweptTarget,
     Target,
@@ -43,6 +44,8 @@ class RecordedDeletion:
     in_latest_view: bool = False
     # it would be set aside, and deleted later
     aside: bool = False
+    # nothing of it would go: retained transactions need all of its data
+    kept_readable: bool = False
 
 
 @dataclass
@@ -51,7 +54,7 @@ class RecordingStore:
 
     store: Store
     recorded: list[RecordedDeletion] = field(default_factory=list)
-    _sizes: dict[tuple[str, str], int | None] = field(default_factory=dict)
+    _prepared: dict[tuple[str, str], PreparedTarget] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -86,8 +89,12 @@ class RecordingStore:
 
     def prepare(self, dataset: str, transactions: Sequence[str]) -> list[PreparedTarget]:
         prepared = self.store.prepare(dataset, transactions)
-        self._sizes |= {(dataset, target.transaction): target.bytes for target in prepared}
+        self._prepared |= {(dataset, target.transaction): target for target in prepared}
         return prepared
+
+    def know_swept(self, dataset: str, deleted: Collection[str], aside: Collection[str]) -> None:
+        if isinstance(self.store, SharingStore):
+            self.store.know_swept(dataset, deleted, aside)
 
     def place(self, dataset: str, claim: bool = False) -> str | None:  # noqa: ARG002 - the protocol's
         """Return the place; `claim` writes nothing."""
@@ -119,15 +126,21 @@ class RecordingStore:
             RecordedDeletion(
                 dataset,
                 target.transaction,
-                self._sizes.get((dataset, target.transaction)),
+                prepared.bytes,
                 refs=tuple(sorted(target.ended_refs)),
                 in_latest_view=target.in_latest_view,
                 aside=order is Order.SET_ASIDE,
+                kept_readable=prepared.kept_readable and order.deletes,
             )
-            for target in targets
+            for target, prepared in self._with_prepared(dataset, targets)
         ]
         self.recorded += deletions
-        return [SweptTarget(deletion.transaction, order.done, deletion.bytes or 0) for deletion in deletions]
+        return [
+            SweptTarget(each.transaction, Outcome.KEPT_READABLE)
+            if each.kept_readable
+            else SweptTarget(each.transaction, order.done, each.bytes or 0)
+            for each in deletions
+        ]
 
     def expire(
         self,
@@ -138,9 +151,12 @@ class RecordingStore:
         permit: Permit = always,  # noqa: ARG002 - the protocol's
     ) -> list[SweptTarget]:
         if at is not None:
-            sizes = (self._sizes.get((dataset, target.transaction)) for target in targets)
             self.recorded += [
-                RecordedDeletion(dataset, target.transaction, size, True, in_latest_view=target.in_latest_view)
-                for target, size in zip(targets, sizes, strict=True)
+                RecordedDeletion(dataset, target.transaction, prepared.bytes, True, in_latest_view=target.in_latest_view)
+                for target, prepared in self._with_prepared(dataset, targets)
             ]
         return [SweptTarget(target.transaction, Outcome.EXPIRING) for target in targets]
+
+    def _with_prepared(self, dataset: str, targets: Sequence[Target]) -> Iterator[tuple[Target, PreparedTarget]]:
+        for target in targets:
+            yield target, self._prepared.get((dataset, target.transaction), PreparedTarget(target.transaction))

@@ -7,7 +7,7 @@ It needs no Spark, so that a command that only reads does not start one.
 """
 
 import hashlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -15,11 +15,12 @@ import pyarrow.compute as pc
 
 from retention_assets.datasets import DatasetFilter
 from retention_assets.frames.arrays import join_chunks, keys_of
-from retention_assets.frames.log import DATASETS, LINES, LOG, Log, realms_of
+from retention_assets.frames.log import DATASETS, LINES, LOG, TIMES, Log, is_in_log, realms_of
 from retention_assets.frames.soundness import sound_log
+from retention_assets.outcomes import Outcome
 from retention_assets.policy.realms import NAME_RULE, is_within, may_own_datasets
 from retention_assets.silence import is_silence
-from retention_assets.stores.protocol import Only, Store, ask_store, error_text
+from retention_assets.stores.protocol import Only, SharingStore, Store, ask_store, call_store, error_text
 from retention_assets.stores.settings import StoreSettings
 
 # pieces into which a share that can't be read is split
@@ -47,6 +48,22 @@ def read_some_lines(store: Store, only: Only, whole: Collection[str]) -> pa.Tabl
     asked = pa.array([f"{dataset}\0{name}" for dataset in whole for name in only.transactions[dataset]], pa.string())
     others = others.filter(pc.and_(pc.is_valid(others["transaction"]), pc.invert(pc.is_in(keys_of(others), asked))))
     return pa.concat_tables([lines, others])
+
+
+def tell_swept(store: Store, dataset: str, log: Log, swept: Callable[[], pa.Table]) -> None:
+    """Tell a store that shares data which transactions of a log were swept; ask for `swept` marks (SWEPT_ROWS) only then.
+
+    An id may have been used again: a mark counts only if its times are those of the log.
+    """
+    # a recording store has the method, whether the store behind it shares data or not
+    if not isinstance(store, SharingStore) or not isinstance(getattr(store, "store", store), SharingStore):
+        return
+    marks = swept()
+    has_times = pc.or_(*(pc.is_valid(marks[name]) for name in TIMES))
+    marks = marks.filter(pc.and_(has_times, pa.array(is_in_log(marks, log.transactions), pa.bool_())))
+    is_aside = pc.equal(marks["outcome"], Outcome.SET_ASIDE)
+    aside, deleted = (marks.filter(part)["transaction"].to_pylist() for part in (is_aside, pc.invert(is_aside)))
+    call_store(store, lambda: store.know_swept(dataset, deleted, aside))
 
 
 def tokens_of(store: Store, datasets: Sequence[str]) -> Mapping[str, str]:

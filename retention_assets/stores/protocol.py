@@ -18,7 +18,7 @@ from retention_assets.errors import BadInput, Refused
 from retention_assets.outcomes import Order
 from retention_assets.outcomes import SweptTarget as SweptTarget
 from retention_assets.policy.durations import Duration
-from retention_assets.policy.model import Keeper
+from retention_assets.policy.model import Keeper, Policy
 from retention_assets.settings.places import mask_text
 from retention_assets.silence import ForeignThread, is_silence, silence_text
 from retention_assets.stores.concurrency import OpenPlace, Tasks, open_local
@@ -86,6 +86,8 @@ class PreparedTarget:
     transaction: str
     bytes: int | None = None
     note: str | None = None
+    # as things stand, deleting it will answer KEPT_READABLE
+    kept_readable: bool = False
 
 
 @dataclass(frozen=True)
@@ -150,7 +152,8 @@ class Store(Protocol):
 
         Data goes before the record that finds it. What is already gone is ALREADY_GONE; what can't be deleted is FAILED and
         keeps no other from being deleted; what turns out to be needed is SPARED and untouched. What is no longer listed, though
-        its place keeps readable versions of it, is HIDDEN: it freed nothing.
+        its place keeps readable versions of it, is HIDDEN: it freed nothing. If retained transactions need all of its data,
+        or it has none, it is KEPT_READABLE, and its error says who needs it.
 
         `permit` is called before each target, and again before each irreversible act in it: a file, a request, a statement, a
         commit. Once it raises Withheld nothing further is deleted, and what is not done, or not completely, is WITHHELD. Many
@@ -182,6 +185,36 @@ class UndoStore(Store, Protocol):
         it is; the error names what stands in its place or is missing. DELETE_ASIDE deletes what is in the trash for good, and
         nothing in sight.
         """
+
+
+@runtime_checkable
+class SharingStore(Store, Protocol):
+    """A store whose transactions share data, and whose log goes on listing what was swept: it is told what was.
+
+    It is read whole, and one task at a time sweeps a dataset.
+    """
+
+    def know_swept(self, dataset: str, deleted: Collection[str], aside: Collection[str]) -> None:
+        """Take the transactions of a dataset that were deleted before, and those that are set aside, instead of earlier ones.
+
+        Later questions and orders about the dataset count every other transaction as retained, except their own targets.
+        """
+
+
+@runtime_checkable
+class ExplainingStore(Store, Protocol):
+    """A store that can explain what data goes with a transaction."""
+
+    def explain_needs(self, dataset: str, transaction: str) -> list[str]:
+        """Sentences about which of its data goes with a transaction, and which other transactions need the rest."""
+
+
+@runtime_checkable
+class PromisingStore(Store, Protocol):
+    """A store whose readers or whose own cleanup may keep less, or more, than policies promise."""
+
+    def policy_warnings(self, policies: Sequence[Policy]) -> list[str]:
+        """Sentences about what policies promise and readers would refuse, or what is kept longer than they ask."""
 
 
 class DueTransactions(Protocol):
