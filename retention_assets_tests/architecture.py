@@ -165,7 +165,7 @@ BUDGETS: Mapping[str, int] = {
     "frames": 3_990,
     "exchange": 670,
     "sql": 2_420,
-    "ledger": 6_730,
+    "ledger": 6_747,
     "stores": 1_320,
     "stores.places": 2_520,
     "stores.files": 1_440,
@@ -173,17 +173,17 @@ BUDGETS: Mapping[str, int] = {
     "stores.aspects": 1_100,
     "stores.records": 1_280,
     "stores.objects": 5_900,
-    "evaluation": 2_310,
-    "sweep": 2_850,
+    "evaluation": 2_331,
+    "sweep": 2_858,
     "pipeline": 2_480,
-    "people": 5_140,
-    "render": 2_250,
+    "people": 5_172,
+    "render": 2_251,
     "dagster": 3_300,
     "demo": 740,
-    "retention_assets_tests": 63_370,
+    "retention_assets_tests": 63_663,
 }
 # Docstrings that begin with a word by which no sentence says what a thing is; and imports by tests of a module inside a folder.
-OPENINGS, ARROWS = 2, 544
+OPENINGS, ARROWS = 2, 545
 _OPENING = re.compile(r"(What|Which|Whether|Of|Those|As|So many|The same)\b")
 _FACES = re.compile(rf"{PACKAGE}(\.stores)?(\.\w+)?")
 

@@ -62,7 +62,7 @@ from retention_assets.sweep.dataset_sweep import OnProgress, SweepResult
 from retention_assets.sweep.engine import Sweeper, stop_on_signals
 from retention_assets.sweep.preconditions import braked, ledger_faults, read_confirmed
 
-_RARE = (Outcome.HIDDEN, Outcome.SET_ASIDE, Outcome.RESTORED)
+_RARE = (Outcome.HIDDEN, Outcome.SET_ASIDE, Outcome.KEPT_READABLE, Outcome.RESTORED)
 _SHOWN = (Outcome.DELETED, Outcome.ALREADY_GONE, *_RARE, Outcome.FAILED, Outcome.SPARED, Outcome.EXPIRING)
 
 
@@ -113,10 +113,10 @@ def report_store_warnings(stores: Iterable[Store], log: dg.DagsterLogManager) ->
 
 
 _BYTES = ("bytes_freed", "bytes_hidden", "bytes_set_aside")
-_NUMBERS = ("deleted", "set_aside", "already_gone", "hidden", "restored", "failed", "spared", "expiring", "left", *_BYTES)
+_COUNTS = ("deleted", "set_aside", "already_gone", "hidden", "kept_readable", "restored", "failed", "spared", "expiring")
+_NUMBERS = (*_COUNTS, "left", *_BYTES)
 # numbers that a page shows even if they are zero
 _PLOTTED = ("deleted", "spared", "failed")
-_OUTCOMES = [outcome.value.lower() for outcome in Outcome]
 _JUDGE_ANEW = "Mend the cause, judge it again (`retention run --mark-only`, or materialize candidate_marks), then sweep."
 
 
@@ -156,7 +156,7 @@ def _refused(run: Step, ledger: Ledger, rulebook: Rulebook, due: Mapping[str, Pe
 
 def _pages_of_sweeps(run: Step, ledger: Ledger, metadata: Metadata) -> Iterator[DatasetPage]:
     rows = {str(row["dataset"]): row for row in metadata[DATA].value["by_dataset"]}
-    swept = few(run, [name for name, row in rows.items() if not row["refused"] and any(row[key] for key in _OUTCOMES)])
+    swept = few(run, [name for name, row in rows.items() if not row["refused"] and any(row[key] for key in _COUNTS)])
     judged = run.datasets.select(ledger.publications.datasets(run.sibling("candidate_marks").to_user_string()))
     faults = ledger.states.faults(set(judged).difference(rows))
     idle = [name for name in judged if name not in rows and name not in faults]

@@ -14,8 +14,9 @@ from retention_assets.errors import BadInput, Problem, Refused, did_you_mean, su
 from retention_assets.frames.log import Log
 from retention_assets.frames.soundness import sound_log
 from retention_assets.ledger import Ledger
-from retention_assets.stores.logs import read_lines, read_some_lines
-from retention_assets.stores.protocol import FindData, Only, Store, call_store, data_finder
+from retention_assets.ledger.marking import SWEPT_ROWS
+from retention_assets.stores.logs import read_lines, read_some_lines, tell_swept
+from retention_assets.stores.protocol import ExplainingStore, FindData, Only, Store, StoreFailed, call_store, data_finder
 
 # more names than this take longer to compare than a person waits
 MOST_COMPARED = 100_000
@@ -64,6 +65,18 @@ def find_data(environment: Environment, dataset: str) -> FindData:
         return data_finder(_open_store_of(environment, dataset), dataset)
 
     return lambda names: finder()(names) if names else []
+
+
+def needs_of(environment: Environment, log: Log, ledger: Ledger | None, dataset: str, transaction: str) -> tuple[str, ...]:
+    """Ask the store of a dataset which data goes with a transaction; its failure is a sentence, too."""
+    store = _open_store_of(environment, dataset)
+    if not isinstance(store, ExplainingStore):
+        return ()
+    try:
+        tell_swept(store, dataset, log, lambda: ledger.marks.swept(dataset) if ledger else SWEPT_ROWS.empty_table())
+        return tuple(call_store(store, lambda: store.explain_needs(dataset, transaction)))
+    except StoreFailed as fault:
+        return (str(fault),)
 
 
 def is_asked_alone(environment: Environment, dataset: str) -> bool:

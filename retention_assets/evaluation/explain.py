@@ -31,7 +31,7 @@ from retention_assets.frames.views.forest import subtrees
 from retention_assets.frames.views.history import History
 from retention_assets.frames.views.scope import FAR, ScopeColumns, ScopeTable, view_roots
 from retention_assets.ledger import Ledger
-from retention_assets.ledger.histories import TransactionLife, message_about
+from retention_assets.ledger.histories import UNDELETED, TransactionLife, message_about
 from retention_assets.ledger.marking import MARK_ROWS
 from retention_assets.policy.durations import from_micros, micros, minute_in_utc, text_of
 from retention_assets.policy.model import PERIODS, Policy
@@ -95,6 +95,8 @@ class Explanation:
     policies: tuple[PolicyAnswer, ...]
     # who refers to it, where its store was asked about it alone
     witnesses: tuple[str, ...] = ()
+    # which of its data goes with it, and who needs the rest, where its store can tell
+    needs: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -324,6 +326,11 @@ _FEW = 5
 _ROW = ("transaction", "type", "closed_at", "bytes")
 # marked but will be spared: a hold, a branch, a tag or a changed policy keeps it
 STAYS = "MARKED, stays"
+# words about what a sweep took, by state
+_OVER = {
+    "SWEPT": DELETED, "SET_ASIDE": "`retention restore` brings it back.", "HIDDEN": "Its place keeps readable versions of it.",
+    "KEPT_READABLE": "Retained transactions need all of its data.",
+}  # fmt: skip
 # transactions and bytes by state
 Counts = Mapping[str, tuple[int, int]]
 
@@ -372,7 +379,7 @@ def summarize_dataset(
     states = _states(log.transactions, marks, verdicts["verdict"].cast(pa.string()))
     judged = log.transactions.select(_ROW).append_column("state", states).append_column("reasons", verdicts["reasons"])
     stay = judged.filter(pc.equal(judged["state"], STAYS))["transaction"]
-    there = judged.filter(pc.invert(pc.is_in(judged["state"], pa.array(["SWEPT", "SET_ASIDE"]))))
+    there = judged.filter(pc.invert(pc.is_in(judged["state"], pa.array(["SWEPT", *UNDELETED]))))
     counts = _count(judged, "state")
     return DatasetSummary(
         dataset=dataset,
@@ -390,8 +397,11 @@ def summarize_dataset(
 
 
 def _marks(ledger: Ledger, dataset: str) -> pa.Table:
-    marks, aside = ledger.marks.table([dataset]), [*ledger.trash.named(dataset).values()]
-    statuses = pc.if_else(pc.is_in(marks["id"], pa.array(aside, pa.int64())), "SET_ASIDE", marks["status"].cast(pa.string()))
+    # what a sweep did not delete stands under its outcome
+    marks, swept = ledger.marks.table([dataset]), ledger.marks.swept(dataset)
+    swept = swept.filter(pc.is_in(swept["outcome"], pa.array(UNDELETED)))
+    outcomes = swept["outcome"].combine_chunks().take(pc.index_in(marks["id"], value_set=swept["id"].combine_chunks()))
+    statuses = pc.coalesce(outcomes, marks["status"].cast(pa.string()))
     return marks.set_column(marks.column_names.index("status"), "status", statuses)
 
 
@@ -404,7 +414,7 @@ def _already_marked(ledger: Ledger | None, dataset: str) -> pa.Table | None:
 
 def _states(rows: pa.Table, marks: pa.Table, verdicts: pa.ChunkedArray) -> pa.ChunkedArray:
     # A transaction that reuses the id of something swept counts by its verdict.
-    living = marks.filter(pc.is_in(marks["status"], pa.array([*LIVING, "SET_ASIDE"])))
+    living = marks.filter(pc.is_in(marks["status"], pa.array([*LIVING, *UNDELETED])))
     same = living.filter(pa.array(is_in_log(living, rows), pa.bool_())).sort_by("id")
     # without times on either mark, the newer one counts
     newest = same.take(pa.array(range(len(same) - 1, -1, -1), pa.int64()))
@@ -432,7 +442,7 @@ def _rows(judged: pa.Table) -> tuple[SummaryRow, ...]:
 
 
 def _why(row: Mapping[str, Any]) -> str:
-    if row["state"] in ("SWEPT", "SET_ASIDE"):
-        return DELETED if row["state"] == "SWEPT" else "`retention restore` brings it back."
+    if (over := _OVER.get(row["state"])) is not None:
+        return over
     reasons = " ".join(Reason[reason["code"]].text(reason["witness"]) or "" for reason in row["reasons"]).strip()
     return f"{SCHEDULED} {reasons}" if row["state"] in ("MARKED", "SWEEPING") else reasons

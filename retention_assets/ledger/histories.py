@@ -19,6 +19,9 @@ from retention_assets.policy.sizes import size_of
 from retention_assets.sql.transactions import portions
 
 _STILL_OPEN = ("MARKED", "SWEEPING")
+# outcomes of sweeps that deleted nothing
+UNDELETED = ("HIDDEN", "SET_ASIDE", "KEPT_READABLE")
+_KEPT = "swept without deleting anything"
 _MARKED = pa.schema([("id", pa.int64()), ("transaction", pa.string())])
 
 
@@ -60,7 +63,12 @@ class MarkHistory:
 
     @property
     def is_deleted(self) -> bool:
-        return self.status == "SWEPT" and self.outcome not in ("HIDDEN", "SET_ASIDE")
+        return self.status == "SWEPT" and self.outcome not in UNDELETED
+
+    @property
+    def state(self) -> str:
+        """Status, or the outcome of a sweep that deleted nothing."""
+        return self.outcome if self.outcome in UNDELETED else self.status
 
     @property
     def is_aside(self) -> bool:
@@ -81,8 +89,8 @@ class MarkHistories(LedgerPart):
         return histories
 
     def undeleted(self, marks: Iterable[int]) -> dict[int, tuple[str, datetime | None]]:
-        """Outcomes of swept marks that deleted nothing: HIDDEN, or SET_ASIDE with the instant until which they are."""
-        query = select(MARKS.c.id, MARKS.c.outcome, MARKS.c.until).where(MARKS.c.outcome.in_(("HIDDEN", "SET_ASIDE")))
+        """Outcomes of swept marks that deleted nothing, and the instant until which they are set aside."""
+        query = select(MARKS.c.id, MARKS.c.outcome, MARKS.c.until).where(MARKS.c.outcome.in_(UNDELETED))
         return {mark: (outcome, until) for mark, outcome, until in self.rows_among(query, MARKS.c.id, marks)}
 
     def transactions(self, dataset: str) -> pa.Array:
@@ -256,6 +264,8 @@ def state_of(mark: MarkHistory | None, as_of: datetime) -> str:
         gone = "was already gone"
     elif mark.outcome == "HIDDEN":
         gone = "hidden: its place keeps versions of it, so no space was freed,"
+    elif mark.outcome == "KEPT_READABLE":
+        return f"{_KEPT} at {since}; {mark.why or 'it can still be read'}; {policy} marked it"
     return f"{gone} at {since}; {policy} marked it"
 
 
@@ -266,7 +276,8 @@ def _state_in_trash(mark: MarkHistory, aside: MarkEvent, since: str) -> str:
     if mark.status == "RESTORED":
         return f"{before}, and restored at {order}{because}"
     if not mark.is_aside:
-        gone = "already gone" if mark.outcome == "ALREADY_GONE" else f"deleted for good ({size_of(mark.events[-1].bytes or 0)})"
+        gone = f"deleted for good ({size_of(mark.events[-1].bytes or 0)})"
+        gone = {"ALREADY_GONE": "already gone", "KEPT_READABLE": _KEPT}.get(mark.outcome or "", gone)
         return f"{before}, and {gone} at {since}{because}"
     if mark.events[-1] is last:
         doing = "restored" if last.status == "RESTORING" else "deleted for good"

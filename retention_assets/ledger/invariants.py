@@ -49,7 +49,7 @@ from retention_assets.policy.realms import realm_of
 from retention_assets.sql.columns import ByteSum
 from retention_assets.sql.transactions import portions
 
-_ENDS = ("deleted", "already_gone", "hidden", "set_aside", "spared", "unmarked")
+_ENDS = ("deleted", "already_gone", "hidden", "set_aside", "kept_readable", "spared", "unmarked")
 
 
 @dataclass(frozen=True)

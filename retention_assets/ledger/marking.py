@@ -93,6 +93,9 @@ _UNREAD = ("changed_act", "outcome", "freed", "end_seal", "until")
 MARK_ROWS = pa.schema(
     [(column.name, _ARROW.get(type(column.type), pa.string())) for column in MARKS.columns if column.name not in _UNREAD]
 )
+SWEPT_ROWS = pa.schema(
+    [*(MARK_ROWS.field(name) for name in ("id", "dataset", "transaction", *TIMES)), pa.field("outcome", pa.string())]
+)
 # new marks from which on statistics are updated: old query plans become bad
 _MANY = 10_000
 _KINDS = {pa.int64(): BigInteger, pa.string(): Text}
@@ -303,6 +306,11 @@ class Marks(LedgerPart):
         hidden_again: Collection[str] = (),
     ) -> pa.Table:
         return pa.Table.from_batches(self.read(datasets, statuses, due_by, hidden_again), MARK_ROWS)
+
+    def swept(self, dataset: str) -> pa.Table:
+        """Return the swept marks of a dataset with their outcomes, also of lives that are over."""
+        query = select(*(MARKS.c[name] for name in SWEPT_ROWS.names)).where(text(SWEPT)).order_by(MARKS.c.id)
+        return pa.Table.from_batches(self.streamed([query], MARKS.c.dataset, [dataset], SWEPT_ROWS), SWEPT_ROWS)
 
     def datasets_to_sweep(self, as_of: datetime) -> list[str]:
         return [sweep.dataset for sweep in self.to_sweep(as_of)]

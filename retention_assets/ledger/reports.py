@@ -1,8 +1,9 @@
 """Reports: what a day was to delete of a dataset, and what became of it, counted in the transaction that writes it.
 
 A report's set is fixed when it opens: the open marks that are due by then. On that day `to_delete` equals deleted, already
-gone, hidden, spared and unmarked ones plus those of the set that are still open; what a later day does to them counts on that
-day. Marks that become due later are swept as well, and count in the next day's report on both sides.
+gone, hidden, set aside, kept readable, spared and unmarked ones plus those of the set that are still open; what a later day
+does to them counts on that day. Marks that become due later are swept as well, and count in the next day's report on both
+sides.
 """
 
 import json
@@ -25,7 +26,7 @@ from retention_assets.sql.transactions import insert_or_skip, portions
 
 COUNTERS = (
     "to_delete", "deleted", "already_gone", "failed", "spared", "unmarked", "hidden", "left", "set_aside", "restored",
-    "bytes_to_free", "bytes_freed", "bytes_hidden", "bytes_set_aside",
+    "kept_readable", "bytes_to_free", "bytes_freed", "bytes_hidden", "bytes_set_aside",
 )  # fmt: skip
 _DAY = timedelta(days=1)
 # A row without a set holds counts for a day that has not begun.
@@ -71,7 +72,7 @@ class ReportCounts(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """Deleted, hidden or set aside transactions of a store, and their bytes."""
+    """Swept transactions of a store, and their bytes."""
 
     transactions: int = 0
     bytes: int = 0
@@ -190,7 +191,7 @@ class Reports(LedgerPart):
         return actors
 
     def taken_by_day(self, store: str, first: date, last: date) -> dict[date, Taken]:
-        transactions = func.sum(REPORTS.c.deleted + REPORTS.c.hidden + REPORTS.c.set_aside)
+        transactions = func.sum(REPORTS.c.deleted + REPORTS.c.hidden + REPORTS.c.set_aside + REPORTS.c.kept_readable)
         size = (ByteSum(REPORTS.c[name]) for name in ("bytes_freed", "bytes_hidden", "bytes_set_aside"))
         here = REPORTS.c.dataset.startswith(f"{store}/", autoescape=True), REPORTS.c.execution_date.between(first, last)
         query = select(REPORTS.c.execution_date, transactions, *size).where(*here).group_by(REPORTS.c.execution_date)

@@ -1,4 +1,4 @@
-"""The tables of the ledger, the same on SQLite and PostgreSQL. Change REVISION with them: other revisions are refused.
+"""The tables of the ledger, the same on SQLite and PostgreSQL. Who changes them changes REVISION, and writes a migration.
 
 Rows are never removed: one that is over (unmarked, given up, released) says so.
 """
@@ -24,7 +24,7 @@ from sqlalchemy.types import TypeEngine
 
 from retention_assets.sql.columns import IdsColumn, InstantColumn, MicrosColumn, Name
 
-REVISION = "0023"
+REVISION = "0024"
 
 METADATA = MetaData(
     naming_convention={
@@ -345,7 +345,7 @@ REPORTS = _table(
     *_set(Text, "archived_types"),
     *_set(BigInteger, "to_delete", "bytes_to_free"),
     *_counters("deleted", "already_gone", "failed", "spared", "unmarked", "hidden", "left", "set_aside", "restored"),
-    *_counters("bytes_freed", "bytes_hidden", "bytes_set_aside"),
+    *_counters("kept_readable", "bytes_freed", "bytes_hidden", "bytes_set_aside"),
     *_set(Text, "classes"),
     *_set(InstantColumn, "started_at"),
     *_may_be_null(InstantColumn, "finished_at"),

@@ -20,7 +20,8 @@ from retention_assets.sql.columns import ByteSum
 from retention_assets.sql.transactions import portions
 
 _DAY = timedelta(days=1)
-_DONE = ("deleted", "already_gone", "hidden", "set_aside", "failed", "spared", "bytes_freed", "bytes_set_aside")
+_SETTLED = ("deleted", "already_gone", "hidden", "set_aside", "kept_readable", "failed", "spared")
+_DONE = (*_SETTLED, "bytes_freed", "bytes_set_aside")
 _DID_SOMETHING = or_(*(REPORTS.c[name] > 0 for name in _DONE))
 
 

@@ -136,6 +136,8 @@ def _too_late(dataset: str, transaction: str, row: Row[tuple[object, ...]] | Non
     if row.outcome == "SET_ASIDE":
         restore = f"`retention restore {shlex.join((dataset, transaction))} --reason …` brings it back and holds it"
         return f"{name} was set aside at {since}. Until {text_of(row.until)}, {restore}."
+    if row.outcome == "KEPT_READABLE":
+        return f"{name} was swept at {since}, which can't be taken back. Nothing of it was deleted: {row.why}"
     if row.status == "SWEPT":
         return f"{name} was swept at {since}: its bytes are gone and can't be restored."
     if row.status == "SWEEPING":

@@ -21,6 +21,7 @@ from retention_assets.evaluation.dataset_log import (
     UnsoundLog,
     find_data,
     is_asked_alone,
+    needs_of,
     read_dataset,
     read_if_any,
     refuse_unknown,
@@ -174,7 +175,11 @@ def explain_transaction(
             rules = replace(rules, policies=tuple(one.model_copy(update={"limits": None}) for one in rules.policies))
         fates = fates_of(environment, ledger, at) if ledger else None
         find = find_data(environment, dataset) if log is None else None
-        return explain_with_ledger(lines, rules, ledger, dataset, transaction, at, fates, find)
+        explained = explain_with_ledger(lines, rules, ledger, dataset, transaction, at, fates, find)
+        if log is not None or lines is None or explained.explanation is None:
+            return explained
+        needs = needs_of(environment, lines, ledger, dataset, transaction)
+        return replace(explained, explanation=replace(explained.explanation, needs=needs))
 
 
 def explain_dataset(environment: Environment, dataset: str, as_of: datetime | None = None) -> DatasetSummary:
@@ -269,7 +274,7 @@ def _history_page(
     def counted() -> Iterator[TransactionLife]:
         for life in lives:
             mark = life.mark
-            counts["SET_ASIDE" if mark and mark.is_aside else mark.status if mark else ""] += 1
+            counts[mark.state if mark else ""] += 1
             yield life
 
     newest = nlargest(MOST_SHOWN, counted(), key=_changed_at)

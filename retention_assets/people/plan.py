@@ -58,14 +58,22 @@ PLAN_ROWS = pa.schema(
         *(pa.field(name, _INSTANT) for name in ("opened_at", "closed_at", "due_at")),
     ]
 )
-_FLAGS = [(name, pa.bool_()) for name in ("expires", "in_latest_view", "aside")]
+_FLAGS = [(name, pa.bool_()) for name in ("expires", "in_latest_view", "aside", "kept_readable")]
 _TAKEN = pa.schema([*PLAN_ROWS, *_FLAGS, ("refs", pa.list_(pa.string()))])
 _SPARED = pa.schema([*PLAN_ROWS, ("why", pa.string())])
 # fields of a transaction in JSON, besides those of its list
 _SHOWN = ("dataset", "transaction", "policy", "policy_version", "reason", "bytes")
 # tables that are summed; and columns of a terminal, by the sums that they show
-_AMOUNTS = ("newly_marked", "deleted", "set_aside", "spared", "waiting")
-_COLUMNS = {"newly_marked": "mark", "deleted": "delete now", "set_aside": "set aside now", "waiting": "due later"}
+_AMOUNTS = ("newly_marked", "deleted", "set_aside", "kept_readable", "spared", "waiting")
+_COLUMNS = {
+    "newly_marked": "mark",
+    "deleted": "delete now",
+    "set_aside": "set aside now",
+    "kept_readable": "stays readable",
+    "waiting": "due later",
+}
+# words about what is not simply deleted, by flag
+_HOW = {"expires": "expires by itself", "aside": "set aside", "kept_readable": "stays readable"}
 # rows of each table without --detail
 _MOST = 20
 
@@ -86,7 +94,7 @@ class RetentionPlan:
 
     as_of: datetime
     newly_marked: pa.Table = field(default_factory=PLAN_ROWS.empty_table)
-    # deleted or set aside
+    # deleted or set aside, or nothing of them would go
     taken: pa.Table = field(default_factory=_TAKEN.empty_table)
     spared: pa.Table = field(default_factory=_SPARED.empty_table)
     # marked before, and not due yet
@@ -111,11 +119,15 @@ class RetentionPlan:
 
     @property
     def deleted(self) -> pa.Table:
-        return self.taken.filter(pc.invert(self.taken["aside"]))
+        return self.taken.filter(pc.invert(pc.or_(self.taken["aside"], self.taken["kept_readable"])))
 
     @property
     def set_aside(self) -> pa.Table:
         return self.taken.filter(self.taken["aside"])
+
+    @property
+    def kept_readable(self) -> pa.Table:
+        return self.taken.filter(self.taken["kept_readable"])
 
     @property
     def headline(self) -> str:
@@ -129,7 +141,8 @@ class RetentionPlan:
         """Predicate about what would be deleted now."""
         spared = f" and spare {len(self.spared):,}" if len(self.spared) else ""
         aside = f"set aside {_cell(self.total('set_aside'))}, " if len(self.set_aside) else ""
-        return f"{aside}delete {_cell(self.total('deleted'), 'none')}{spared}"
+        kept = f" and leave {len(self.kept_readable):,} readable" if len(self.kept_readable) else ""
+        return f"{aside}delete {_cell(self.total('deleted'), 'none')}{kept}{spared}"
 
     @property
     def sentences(self) -> Sequence[str]:
@@ -166,7 +179,7 @@ class RetentionPlan:
         )
         yield from (part for part in lists if detail and part.row_count)
 
-    def deletion_tables(self, names: Iterable[str] = ("deleted", "set_aside")) -> Iterator[Table]:
+    def deletion_tables(self, names: Iterable[str] = ("deleted", "set_aside", "kept_readable")) -> Iterator[Table]:
         """Tables by dataset and policy, with what would be spared and what goes with deletions."""
         yield from self._group_table(names)
         if len(self.spared):
@@ -232,7 +245,7 @@ class RetentionPlan:
     def as_dict(self) -> dict[str, Any]:
         """Sorted, so that equal plans give equal JSON."""
         taken = ("expires", "in_latest_view", "refs")
-        lists = {"newly_marked": ("due_at",), "deleted": taken, "set_aside": taken, "spared": ("why",)}
+        lists = {"newly_marked": ("due_at",), "deleted": taken, "set_aside": taken, "kept_readable": (), "spared": ("why",)}
         return {
             "as_of": self.as_of,
             "dry_run": True,
@@ -259,7 +272,8 @@ class RetentionPlan:
     def metadata(self) -> Mapping[str, Any]:
         """Numbers, and the first transactions of each kind: the file has all of them."""
         kinds = (
-            ("delete", self.deleted), ("set aside", self.set_aside), ("spare", self.spared), ("mark", self.newly_marked)
+            ("delete", self.deleted), ("set aside", self.set_aside), ("leave readable", self.kept_readable),
+            ("spare", self.spared), ("mark", self.newly_marked),
         )  # fmt: skip
         rows = [
             (row["dataset"], row["transaction"], would, row["bytes"] or 0, row.get("why", ""))
@@ -274,6 +288,7 @@ class RetentionPlan:
             "would_mark": len(self.newly_marked),
             "would_delete": len(self.deleted),
             "would_set_aside": len(self.set_aside),
+            "would_keep_readable": len(self.kept_readable),
             "would_free": self.total("deleted").bytes,
             "would_spare": len(self.spared),
             "transactions": Rows(columns, rows),
@@ -306,7 +321,7 @@ class RetentionPlan:
 def _table_of(title: str, transactions: pa.Table, last: str, column: Column, most: int | None = None) -> Table:
     rows = transactions.slice(0, most).to_pylist()
     for row in rows:
-        how = "expires by itself" if row.get("expires") else "set aside" if row.get("aside") else ""
+        how = next((words for flag, words in _HOW.items() if row.get(flag)), "")
         row["by"] = how or ("" if row["reason"] == "SELECTED" else row["reason"])
     names = ("dataset", "transaction", "policy", "closed_at", "bytes", last)
     columns = ("dataset", "transaction", "policy", Minute("closed"), Size("size"), column)

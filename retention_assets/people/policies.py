@@ -56,7 +56,7 @@ from retention_assets.policy.sentences import count, hold_sentence
 from retention_assets.render.tables import book_tables, compare_tables, load_table, preview_tables, version_table
 from retention_assets.settings.model import Settings
 from retention_assets.stores.logs import read_lines
-from retention_assets.stores.protocol import UndoStore, call_store
+from retention_assets.stores.protocol import PromisingStore, UndoStore, call_store
 
 
 def policies_of(paths: Sequence[Path], settings: Settings) -> Policies:
@@ -128,6 +128,7 @@ def validate_policies(request: ValidateRequest, environment: Environment) -> Res
     if from_settings:
         of_undo, faults = _ask_about_undo(policies, environment)
         of_stores = dict.fromkeys([*_store_warnings(environment), *of_undo])
+        of_stores |= dict.fromkeys(_promises(policies, environment))
         warnings = [*of_stores, *_heads_warning(settings), *_entry_notes(policies, environment), *warnings]
     idle = _idle_rules(policies, environment) if from_settings else []
     rules = [(policy.name, sentence_of(policy)) for policy in policies.policies]
@@ -193,6 +194,18 @@ def _ask_about_undo(policies: Policies, environment: Environment) -> tuple[list[
         except Refused as away:
             warnings.append((name, str(away)))
     return warnings, faults
+
+
+def _promises(policies: Policies, environment: Environment) -> list[tuple[str, str]]:
+    warnings = list[tuple[str, str]]()
+    for name, store in environment.stores().items():
+        about = [policy for policy in policies.policies if may_be_about(policy.datasets, name)]
+        if about and isinstance(store, PromisingStore):
+            try:
+                warnings += [(name, text) for text in call_store(store, partial(store.policy_warnings, about))]
+            except Refused as away:
+                warnings.append((name, str(away)))
+    return warnings
 
 
 def _heads_warning(settings: Settings) -> list[tuple[str, str]]:

@@ -112,8 +112,8 @@ class Rehearsal:
         """Sweep the copy. The stores record what they would delete."""
         # A store that can't even be opened is reported once, and not for each of its datasets.
         names = [name for name in datasets if store_of(name) in self.stores or store_of(name) not in self.away]
-        clocks, wait = self._other_clocks, lambda *_: None
-        return Sweeper(self.copy, self.stores, self.rulebook, self.as_of, _ACTOR, wait=wait, clocks=clocks).run(names)
+        clocks, wait, given = self._other_clocks, lambda *_: None, (self.copy, self.stores, self.rulebook, self.as_of, _ACTOR)
+        return Sweeper(*given, wait=wait, clocks=clocks, source=self.source).run(names)
 
     def accepted_cascades(self) -> dict[str, str]:
         """Sentences about accepted cascades, by the name of each store that would have deleted something."""

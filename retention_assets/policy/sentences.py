@@ -275,12 +275,12 @@ def message_of(
 ) -> str | None:
     """Choose the sentence: what is marked goes, unless a hold keeps it or the sweep will spare it for a reason.
 
-    None where the mark was taken back or restored, and where a sweep only hid it: what deletes nothing is not called deleted.
+    None where the mark was taken back or restored, and where a sweep deleted nothing: that is not called deleted.
     """
     if status == "SWEPT" and outcome == "SET_ASIDE":
         return f"Transaction data is set aside until {minute_in_utc(until)}."
     if status == "SWEPT":
-        return None if outcome == "HIDDEN" else DELETED
+        return None if outcome in ("HIDDEN", "KEPT_READABLE") else DELETED
     if status not in ("MARKED", "SWEEPING"):
         return None
     if hold is not None and status == "MARKED":

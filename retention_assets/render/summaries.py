@@ -37,7 +37,7 @@ _NAMED = 3
 _MOST_WORDS = 200
 # a run behind the name of who ordered it
 _ITS_RUN = re.compile(r" \(run \w{8}\)|, run \w{8}(?=\))")
-_OUTCOMES = ("deleted", "already_gone", "hidden", "set_aside", "restored", "failed", "spared")
+_OUTCOMES = ("deleted", "already_gone", "hidden", "set_aside", "kept_readable", "restored", "failed", "spared")
 # classes of a log in the words of a page
 _CLASSES = {"to go": "mark", "spared": "spare", "kept": "keep", "open": "open", "swept": SWEPT_BEFORE}
 # outcomes of loading in the words of a page
@@ -323,6 +323,7 @@ _STATE_WORDS = {
     "MARKED": "scheduled for deletion", STAYS: "marked and to be spared",
     "SWEEPING": "being deleted", "mark": "to be marked", "spare": "spared", "keep": "kept",
     "open": "still being written", "SWEPT": "deleted", "SET_ASIDE": "set aside", "UNMARKED": "taken back",
+    "HIDDEN": "hidden", "KEPT_READABLE": "swept, and still readable",
     "RESTORED": "restored", "SPARED": "spared by a sweep", "": "never marked",
 }  # fmt: skip
 _MEANINGS = {
@@ -396,6 +397,7 @@ def _explained(explanation: Explanation, life: TransactionLife) -> Iterable[str]
     yield f"Judged at {minute_in_utc(parse_instant(explanation.as_of))}: **{explanation.verdict}**{by}. {summary}"
     yield bullets(plain(each["text"]) for each in explanation.reasons if each["text"])
     yield f"{explanation.type}, {explanation.status}, {closed}, {size_of(explanation.bytes)}."
+    yield bullets(map(plain, explanation.needs))
     branches = [f"Branch {code(each.branch)}: {plain(each.words)}." for each in explanation.branches[:_MOST_ROWS]]
     yield bullets([*branches, *(f"Pinned by the tag {code(tag)}." for tag in explanation.tags)])
     yield bullets(

@@ -235,11 +235,12 @@ def load_table(decisions: "Sequence[BookDecision]") -> Table:
 
 # outcomes of marks, and the names of their counters
 _OUTCOMES = {
-    "deleted": "deleted", "already_gone": "already gone", "hidden": "hidden", "set_aside": "set aside", "restored": "restored",
+    "deleted": "deleted", "already_gone": "already gone", "hidden": "hidden", "set_aside": "set aside",
+    "kept_readable": "kept readable", "restored": "restored",
     "failed": "failed attempts", "spared": "spared", "unmarked": "unmarked",
 }  # fmt: skip
 # shown only where there are some: nobody else has to ask what they are
-_RARE = ("hidden", "set_aside", "restored")
+_RARE = ("hidden", "set_aside", "kept_readable", "restored")
 
 
 def report_tables(report: "DayReport", most: int) -> list[Table]:
@@ -401,6 +402,8 @@ def _lines(explained: "Explanation", ledger: Sequence[Text]) -> Iterator[Text]:
     yield from _section("Reasons", reasons)
     if explained.witnesses:
         yield from _section("Referenced by", explained.witnesses)
+    if explained.needs:
+        yield from _section("Data", explained.needs)
     more = [f"… and {explained.more_branches:,} more"] if explained.more_branches else []
     branches = [f"{branch.branch}: {branch.words}" for branch in explained.branches] or ["It is on no live branch."]
     yield from _section("Branches", [*branches, *more, *(f"Pinned by tag {tag}" for tag in explained.tags)])

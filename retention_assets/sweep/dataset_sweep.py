@@ -19,6 +19,7 @@ from retention_assets.ledger.batches import Plan, Planned, Settlement
 from retention_assets.ledger.leases import Lease, NameRange
 from retention_assets.outcomes import Order, Outcome
 from retention_assets.policy.realms import RESERVED
+from retention_assets.stores.logs import tell_swept
 from retention_assets.stores.protocol import (
     LocatedStore,
     Remains,
@@ -105,6 +106,8 @@ class SweepContext:
     names: NameRange
     # nothing but what began by this order is finished
     only: Order | None = None
+    # of which `ledger` is a copy without what was swept before
+    source: Ledger | None = None
 
 
 @dataclass
@@ -146,10 +149,20 @@ class DatasetSweep:
 
     def prepare(self, due: pa.Table) -> dict[int, Planned]:
         marks = dict(zip(due["transaction"].to_pylist(), due["id"].to_pylist(), strict=True))
+        self.tell_swept()
         prepared = call_store(self.store, lambda: self.store.prepare(self.dataset, list(marks)))
         self.permit()
         self.places = frozenset({self._find_place(claim=True)})
         return {marks[target.transaction]: Planned(target.bytes, target.note) for target in prepared}
+
+    def tell_swept(self) -> None:
+        """Tell a store whose transactions share data what was swept, by the log as it was last read."""
+
+        def swept() -> pa.Table:
+            ledgers = filter(None, (self.context.ledger, self.context.source))
+            return pa.concat_tables(ledger.marks.swept(self.dataset) for ledger in ledgers)
+
+        tell_swept(self.store, self.dataset, self.reading.log, swept)
 
     def check_places(self) -> None:
         """Refuse if the data is in another place than the plans say: settings may change after a sweep is killed."""
@@ -190,6 +203,7 @@ class DatasetSweep:
 
     def spare_begun(self, rows: pa.Table, needed: Mapping[int, str]) -> list[Settlement]:
         """Settle begun marks that are needed again. A time to expire that the store was given is taken back first."""
+        self.tell_swept()
         is_aside = pc.equal(rows["order"], Order.SET_ASIDE)
         back, rows = self._bring_back(rows.filter(is_aside), needed), rows.filter(pc.invert(is_aside))
         expires = self.context.recheck.expiring(rows) if self.store.capabilities.expiry else set()
@@ -256,9 +270,12 @@ class DatasetSweep:
         self.result.bytes_set_aside += sum(answer.bytes for answer in settled if answer.outcome is Outcome.SET_ASIDE)
         self.result.bytes_hidden += sum(answer.bytes_hidden for answer in settled if answer.outcome is Outcome.HIDDEN)
         self.result.left += sum(answer.left for answer in settled)
-        for messages, outcomes in ((self.result.errors, (Outcome.FAILED,)), (self.result.warnings, done)):
+        warnings, kept = self.result.warnings, (Outcome.KEPT_READABLE,)
+        # that data is shared is no surprise: one example is enough
+        limits = (self.result.errors, (Outcome.FAILED,), MOST_ERRORS), (warnings, done, MOST_ERRORS), (warnings, kept, 1)
+        for messages, outcomes, most in limits:
             new = [answer.error for answer in settled if answer.outcome in outcomes and answer.error]
-            messages += new[: max(0, MOST_ERRORS - len(messages))]
+            messages += new[: max(0, most - len(messages))]
 
     def _find_place(self, claim: bool = False) -> str | None:
         store = self.store

@@ -64,6 +64,8 @@ class Sweeper:
     tasks: int = 1
     # nothing but what began by this order is finished
     only: Order | None = None
+    # of which `ledger` is a copy without what was swept before
+    source: Ledger | None = None
     _newest: datetime | None = None
     _has_begun: bool = False
 
@@ -143,7 +145,7 @@ class Sweeper:
                 at, names = self.ledger.clock.due_by(self.as_of), ALL_NAMES if part is None else part.names
                 context = SweepContext(
                     self.ledger, self.rulebook, replace(self._recheck, as_of=at), self._independent_check, at, self.on_progress,
-                    self.stop, self.wait, self.tasks, names, self.only,
+                    self.stop, self.wait, self.tasks, names, self.only, self.source,
                 )  # fmt: skip
                 datasets = [
                     DatasetSweep(context, store, held.leases[name], held.permits[name], reading, results[name])

@@ -359,14 +359,15 @@ class _Round:
     # --- batches ---
 
     def _justified_batches(self, rows: pa.Table, marks: pa.Table) -> Iterator[tuple[Batch, Targets]]:
-        # Before each batch of the rows: if anything changed, all marks at hand are checked again; places are compared, and
-        # readers are told what goes.
+        # Before each batch of the rows: if anything changed, all marks at hand are checked again; places are compared, stores
+        # are told what was swept, and readers what goes.
         names, began = _datasets_of(rows), set[str]()
         for batch in self._batches(rows):
             self._recheck_if_changed(batch, marks, self._unguarded(batch, names, began))
             for sweep in self._active(batch.targets):
                 with self._alone(sweep):
                     sweep.check_places()
+                    sweep.tell_swept()
             targets = self._justified(batch)
             if not batch.order.starts_in_trash:
                 self._hide(marks, targets)

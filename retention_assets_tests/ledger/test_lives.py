@@ -257,6 +257,19 @@ def test_the_history_says_that_nothing_became_free(hidden: Ledger) -> None:
     assert (marks[-1].events[-1].outcome, marks[-1].events[-1].bytes) == ("HIDDEN", 0)
 
 
+def test_what_is_kept_readable_adds_up_and_is_never_marked_again(ledger: Ledger) -> None:
+    ledger.marks.mark(candidates(THREE), T0, "evaluation")
+    ledger.reports.open(TODAY, {"lake/d": OpenedReport()}, LATER, "sweeper")
+    ledger.leases.give_up([swept(ledger, outcomes={"T2": Outcome.KEPT_READABLE}, day=TODAY)])
+    (report,) = ledger.reports.of(TODAY)
+    assert [report[name] for name in ("to_delete", "deleted", "kept_readable", "bytes_freed")] == [3, 2, 1, 20]
+    with ledger.database.reading() as connection:
+        assert list(reports_add_up(connection)) == []
+    assert ledger.marks.mark(candidates(THREE), LATER, "evaluation", hidden_again=["lake"]).new == 0
+    assert ledger.reports.taken_by_day("lake", TODAY, TODAY)[TODAY].transactions == 3, "the brake knows how much is usual"
+    assert ledger.verify().faults == ()
+
+
 @pytest.mark.parametrize("again", [(), ("other",), ("lak",), ("lake/d",)])
 def test_what_is_hidden_is_not_marked_again_while_its_store_deletes_no_versions(hidden: Ledger, again: tuple[str, ...]) -> None:
     result = hidden.marks.mark(candidates(THREE), LATER, "evaluation", hidden_again=again)

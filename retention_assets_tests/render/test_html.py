@@ -83,7 +83,7 @@ def test_a_page_tells_the_whole_report() -> None:
     for said in (
         "Retention report 2023-05-17", "finished", "Began 2023-05-17 00:00:02 UTC, ended 2023-05-17 00:32:03 UTC, took 32 minutes.",
         "To delete1,2344 left for a later day's report", "Deleted1,000", "Already gone200", "Failed5", "Spared20", "Unmarked10",
-        "Files left7of what was swept, as not ours to delete", "To free4.0 KiB4,096 bytes", "Freed2.0 KiB2,048 bytes", "two-years1, 3P2Y2021-05-17T00:00:00Z",
+        "Files left7of what was swept: not ours to delete, or still needed", "To free4.0 KiB4,096 bytes", "Freed2.0 KiB2,048 bytes", "two-years1, 3P2Y2021-05-17T00:00:00Z",
         "only finished ones may go in 1 of 1 datasets", "Archived before they may go: PAYMENT, RECALL.", "Datasets: 1",
     ):  # fmt: skip
         assert said in text

@@ -8,6 +8,7 @@ import pytest
 from retention_assets_tests.forked import forking
 from retention_assets_tests.stores.iceberg.tables import KeptWarehouse, Warehouse, append, replace
 from retention_assets_tests.sweep.lakes import Lake
+from retention_assets_tests.sweep.sharing import sharing as sharing
 
 
 @pytest.fixture

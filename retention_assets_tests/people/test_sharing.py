@@ -1,0 +1,82 @@
+"""What people see of transactions that share data: kept readable is never called deleted, and why is explained."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from retention_assets.policy import text_of
+from retention_assets_tests.people.conftest import DONE, TO_DO, Json, Run
+from retention_assets_tests.sweep.lakes import DUE, FIVE, Lake
+from retention_assets_tests.sweep.sharing import FilesStore, SharingFiles
+from retention_assets_tests.sweep.sharing import sharing as sharing
+
+KEPT = "version S2 can still be read: version S6 needs all of its files"
+AT = ("--as-of", text_of(DUE))
+EXPLAIN = ("explain", "lake/d", "S2")
+
+
+@pytest.fixture
+def lake(lake: Lake, sharing: type[SharingFiles]) -> Lake:
+    """Five due marks; two of them can be read by S6's files."""
+    assert lake.has(FIVE).marks() == 5
+    return lake
+
+
+def test_a_plan_says_what_stays_readable_and_tells_what_was_swept_before(
+    lake: Lake, sharing: type[SharingFiles], run: Run, found: Json
+) -> None:
+    code, out, _ = run("plan", *AT, "--detail")
+    assert (code, "delete 3 (87 B) and leave 2 readable." in out, "stays readable" in out) == (TO_DO, True, True)
+    lake.hold("lake/*", "S1", "S4", "S5")
+    lake.sweeps(DUE)
+    with lake.opened() as ledger:
+        ledger.holds.release("legal", "ann", "over")
+    lake.marks(DUE)
+    sharing.told.clear()
+    plan = found("plan", "--as-of", text_of(DUE + timedelta(days=7)))
+    assert (plan["totals"]["deleted"]["transactions"], plan["kept_readable"]) == (3, [])
+    assert sharing.told == [("prepare", ("S2", "S3"), ())]
+
+
+@pytest.mark.usefixtures("local_spark")
+def test_a_run_and_its_report_count_it_apart(lake: Lake, run: Run, found: Json, tmp_path: Path) -> None:
+    code, out, err = run("run", *AT, "--yes")
+    assert (code, err.count("can still be read"), f"WARNING lake/d: {KEPT}" in err) == (DONE, 1, True)
+    assert "3 transactions deleted, 87 B freed." in out
+    assert "kept readable: retained ones need all of it" in out
+    report = found("report")
+    names = ("to_delete", "deleted", "kept_readable", "failed", "bytes_freed")
+    assert [report[name] for name in names] == [5, 3, 2, 0, 87]
+    page = tmp_path / "page.html"
+    assert "kept readable" in run("report", "--html", str(page))[1]
+    assert "Kept readable" in page.read_text()
+    row = next(row for row in found("marks", "-s", "SWEPT") if row["transaction"] == "S2")
+    assert row["message"] is None
+    life = found("history", "lake/d", "S2")["transactions"][0]
+    assert life["message"] is None
+    assert life["words"].startswith("swept without deleting anything at ")
+    assert f"; {KEPT}; policy old@1 marked it" in life["words"]
+
+
+def test_explain_asks_the_store_which_data_goes(lake: Lake, sharing: type[SharingFiles], run: Run, found: Json) -> None:
+    lake.sweeps(DUE)
+    sharing.told.clear()
+    code, out, _ = run(*EXPLAIN)
+    assert (code, f"Data\n  {KEPT}\n" in out) == (DONE, True)
+    assert sharing.told == [("explain", ("S1", "S2", "S3", "S4", "S5"), ())]
+    assert found(*EXPLAIN)["needs"] == [KEPT]
+    sharing.fails = True
+    code, out, _ = run(*EXPLAIN)
+    assert (code, "Data\n  the store lake failed: the log can't be read\n" in out) == (DONE, True)
+
+
+def test_validate_says_what_policies_promise_in_vain(
+    lake: Lake, sharing: type[SharingFiles], run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert [line for line in run("validate")[2].splitlines() if "readers" in line] == ["lake: readers refuse what old promises"]
+    sharing.fails = True
+    code, _, err = run("validate")
+    assert (code, "lake: the store lake failed: the log can't be read" in err) == (DONE, True)
+    monkeypatch.setattr("retention_assets.environment.open_store", FilesStore)
+    assert "readers" not in run("validate")[2]
