@@ -193,7 +193,7 @@ class Settings(SettingsPart):
         claims += [Claim("settings file", file)] if file else []
         for number, store in enumerate(self.stores):
             claims += [
-                Claim(f"stores[{number}].{key}", place, store, key == store.reach) for key, place in store.places.items()
+                Claim(f"stores[{number}].{key}", place, store, key in store.reach) for key, place in store.places.items()
             ]
         return claims
 

@@ -47,7 +47,7 @@ class PlaceConflict:
     def what(self) -> str:
         one, other = self.outer.store, self.inner.store
         keys = f"{self.inner.words} lies in {self.outer.words}"
-        if one and other and one is not other and self.inner.key.endswith(f".{other.reach}"):
+        if one and other and one is not other and self.inner.deletes:
             return f"gives the stores {one.name} and {other.name} data in one folder: {keys}"
         return f"has one place inside another, where it could be deleted: {keys}"
 
@@ -78,7 +78,7 @@ def _may_hold(outer: Claim, inner: Claim) -> bool:
     if one is None or other is None:
         return False
     if one.name in other.refers_to or other.name in one.refers_to:
-        return inner.key.endswith(f".{other.reach}")
+        return inner.deletes
     return one is other or one.may_hold(other)
 
 

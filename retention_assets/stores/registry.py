@@ -28,6 +28,7 @@ BUILT_IN: Mapping[str, str] = MappingProxyType(
     {
         "files": "retention_assets.stores.files",
         "iceberg": "retention_assets.stores.iceberg",
+        "delta": "retention_assets.stores.delta",
         "aspects": "retention_assets.stores.aspects",
         "records": "retention_assets.stores.records",
         "objects": "retention_assets.stores.objects",

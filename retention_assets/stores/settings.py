@@ -180,9 +180,9 @@ class StoreSettings(SettingsPart):
         return False
 
     @property
-    def reach(self) -> str | None:
-        """Key of the place below which it deletes."""
-        return "data" if self.data_root is not None else None
+    def reach(self) -> tuple[str, ...]:
+        """Keys of the places below which it deletes."""
+        return ("data",) if self.data_root is not None else ()
 
     def may_hold(self, other: "StoreSettings") -> bool:  # noqa: ARG002 - of other kinds some may
         """Tell whether places of another store may lie below where this one deletes. No by default: it knows its own log alone.

@@ -8,7 +8,7 @@ from pydantic import AfterValidator, Field, ValidationInfo
 
 from retention_assets.errors import InvalidValue
 from retention_assets.settings.places import Location, folder_of, has_scheme, locate, without_scheme
-from retention_assets.stores.places import is_on_s3, undo_fault_of
+from retention_assets.stores.places import addresses_of, undo_fault_of
 from retention_assets.stores.settings import StoreSettings
 
 _PLACEHOLDER = re.compile(r"\{(dataset|transaction)\}")
@@ -77,11 +77,4 @@ class FilesSettings(StoreSettings):
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """Return the logs and the data; for an object store the server that its driver asks."""
-        places = (self.log, self.data_root)
-        if not any(map(is_on_s3, places)):
-            return places
-        from retention_assets.stores.places.file_systems import s3_endpoint
-
-        endpoint = s3_endpoint()
-        return tuple(endpoint if endpoint and is_on_s3(place) else place for place in places)
+        return addresses_of((self.log, self.data_root))

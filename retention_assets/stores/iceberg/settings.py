@@ -52,9 +52,9 @@ class IcebergSettings(StoreSettings):
         return places | ({"catalog.warehouse": warehouse} if warehouse.startswith("/") or has_scheme(warehouse) else {})
 
     @property
-    def reach(self) -> str | None:
+    def reach(self) -> tuple[str, ...]:
         """Return the warehouse; only the catalog tells its tables apart."""
-        return "catalog.warehouse" if "catalog.warehouse" in self.places else None
+        return tuple({"catalog.warehouse"} & self.places.keys())
 
     def may_hold(self, other: StoreSettings) -> bool:
         """Stores of one catalog share its warehouse, each with its own namespaces."""

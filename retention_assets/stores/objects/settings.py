@@ -241,8 +241,8 @@ class ObjectsSettings(StoreSettings):
         return {} if self.data_root is None else {"listing.path": self.data_root}
 
     @property
-    def reach(self) -> str | None:
-        return "listing.path" if self.data_root is not None else None
+    def reach(self) -> tuple[str, ...]:
+        return ("listing.path",) if self.data_root is not None else ()
 
     @property
     def has_realms(self) -> bool:

@@ -21,7 +21,7 @@ from retention_assets.stores.places.protocol import (
 
 __all__ = [
     "IDENTITY", "TRASH", "DeletionPace", "DueObject", "Entry", "Folder", "FolderChanged", "FolderNote", "Place",
-    "RemovedFolder", "TrashPlace", "is_on_s3", "is_own_file", "open_place", "undo_fault_of",
+    "RemovedFolder", "TrashPlace", "addresses_of", "is_on_disk", "is_on_s3", "is_own_file", "open_place", "undo_fault_of",
 ]  # fmt: skip
 
 _LOCAL = re.compile(r"(file|local):(//)?", re.IGNORECASE)
@@ -34,6 +34,16 @@ def is_on_s3(location: str) -> bool:
 
 def is_on_disk(location: str) -> bool:
     return not has_scheme(location) or location.lower().startswith(("file:", "local:"))
+
+
+def addresses_of(places: Iterable[str]) -> tuple[str, ...]:
+    """Return places; for those on S3 the server that their driver asks, if one is configured."""
+    if not any(map(is_on_s3, places := tuple(places))):
+        return places
+    from retention_assets.stores.places.file_systems import s3_endpoint
+
+    endpoint = s3_endpoint()
+    return tuple(endpoint if endpoint and is_on_s3(place) else place for place in places)
 
 
 def undo_fault_of(location: str | None) -> str | None:

@@ -7,6 +7,7 @@ A temporary folder goes when its program ends. A program locks a file in it as l
 day and not locked was left by a killed one, and the next program removes it.
 """
 
+import errno
 import fcntl
 import os
 import re
@@ -17,12 +18,13 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from functools import lru_cache
 
 from retention_assets.clock import now
 from retention_assets.errors import Refused
 from retention_assets.settings.places import mask_secrets
 from retention_assets.stores.places import IDENTITY, open_place
-from retention_assets.stores.places.file_systems import FileSystem, is_local, open_file_system
+from retention_assets.stores.places.file_systems import FileSystem, is_local, is_s3, open_file_system, without_retries
 from retention_assets.stores.protocol import KNOWN_BY, error_text
 
 _ID = re.compile(rb"[0-9a-f]{32}")
@@ -142,6 +144,63 @@ def write_file(path: str, content: bytes) -> None:
         os.fsync(above)
     finally:
         os.close(above)
+
+
+def add_file(place: str, content: bytes) -> bool:
+    """Write a new file whole on a disk or S3; False where one of that name is there already, whoever writes it at this instant.
+
+    Raises OSError where that can't be promised: on disks without hard links, and for servers that ignore the condition.
+    """
+    with _as_os_errors():
+        fs, path = open_file_system(place)
+        if is_s3(fs):
+            bucket, _, key = path.partition("/")
+            _check_conditions(fs, bucket, f"{key.rpartition('/')[0].rpartition('/')[0]}/{IDENTITY}".lstrip("/"))
+            return _put_new(fs, bucket, key, content)
+        if not is_local(fs):
+            raise OSError(f"{mask_secrets(place)} is neither on a disk nor on S3")
+        unfinished = os.path.join(os.path.dirname(path), f".{os.path.basename(path)}.{secrets.token_hex(8)}")
+        try:
+            write_file(unfinished, content)
+            os.link(unfinished, path)
+        except FileExistsError:
+            return False
+        finally:
+            with suppress(FileNotFoundError):
+                os.unlink(unfinished)
+        return True
+
+
+def _put_new(fs: FileSystem, bucket: str, key: str, content: bytes) -> bool:
+    fs = without_retries(fs, os.getpid())
+    try:
+        fs.call_s3("put_object", Bucket=bucket, Key=key, Body=content, IfNoneMatch="*")
+    except OSError:
+        # its answer may have been lost: what counts is what is there
+        fs.invalidate_cache()
+        try:
+            return bool(fs.cat_file(f"{bucket}/{key}") == content)
+        except FileNotFoundError:
+            pass
+        raise
+    return True
+
+
+@lru_cache(maxsize=64)
+def _check_conditions(fs: FileSystem, bucket: str, key: str) -> None:
+    # A server that ignores the condition would replace a commit. It is tried once for each table, on a file that is no data.
+    place = f"{bucket}/{key}"
+    content = fs.cat_file(place) if fs.exists(place, refresh=True) else f"{uuid.uuid4().hex}\n".encode()
+    for _ in range(2):
+        try:
+            fs.call_s3("put_object", Bucket=bucket, Key=key, Body=content, IfNoneMatch="*")
+        except FileExistsError:
+            return
+        except OSError as fault:
+            if "PreconditionFailed" in repr(fault.__cause__) or fault.errno == errno.EEXIST:
+                return
+            raise
+    raise OSError(f"the server of {bucket} replaces objects although it is told not to")
 
 
 @contextmanager

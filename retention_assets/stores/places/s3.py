@@ -554,7 +554,10 @@ class _Trash:
         stacks = self._stacks(list({due.key for due in wanted}))
         judge = {Order.SET_ASIDE: self._judge_hiding, Order.RESTORE: self._judge_showing}.get(order, self._judge_deleting)
         for due in wanted:
-            yield due, judge(due, stacks[due.key])
+            stack = stacks[due.key]
+            # without a version the newest that fits is meant
+            fits = due.version or next((entry.version for entry in stack.versions if not self.check(entry)), None)
+            yield due, judge(due._replace(version=fits), stack)
 
     def _judge_hiding(self, due: DueObject, stack: _Stack) -> Verdict:
         if stack.is_hidden and stack.newest == due.version:

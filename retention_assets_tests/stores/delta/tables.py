@@ -1,6 +1,7 @@
 """Real Delta tables, written and read by deltalake, which shares no code with the store."""
 
 import hashlib
+import json
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -41,6 +42,12 @@ class Table:
         configuration = dict[str, str | None](properties or {})
         write_deltalake(folder, records(ids), partition_by=["p"] * partitioned, configuration=configuration)
         self.opened = DeltaTable(folder)
+
+    @classmethod
+    def open(cls, folder: Path) -> "Table":
+        table = cls.__new__(cls)
+        table.folder, table.opened = folder, DeltaTable(folder)
+        return table
 
     @property
     def version(self) -> int:
@@ -167,3 +174,8 @@ def files(folder: Path) -> dict[str, str]:
     """All files below, by their path from there, and a hash of what is in each."""
     found = (file for file in folder.rglob("*") if file.is_file())
     return {str(file.relative_to(folder)): hashlib.sha256(file.read_bytes()).hexdigest() for file in found}
+
+
+def paths_of(kind: str, log: str) -> list[str]:
+    """The paths of the actions of a kind, as a commit has them."""
+    return [action[kind]["path"] for action in map(json.loads, log.splitlines()) if kind in action]

@@ -1,0 +1,203 @@
+"""The folder of a table: its log as listed, content of files, names of files in it, and globs of such folders."""
+
+import os
+import re
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cached_property, lru_cache
+from typing import IO, Any, NamedTuple
+from urllib.parse import unquote
+
+from retention_assets.errors import Refused
+from retention_assets.policy.globs import is_literal
+from retention_assets.settings.places import mask_secrets
+from retention_assets.sql.retry import retry
+from retention_assets.stores.delta.settings import fixed_part
+from retention_assets.stores.places import open_place
+from retention_assets.stores.places.file_systems import FileSystem, is_local, open_file_system
+from retention_assets.stores.places.fsspec import time_in_ns
+from retention_assets.stores.places.s3 import PATIENCE
+
+LOG = "_delta_log"
+CHANGE_DATA = "_change_data/"
+_ABSOLUTE = re.compile(r"/|([A-Za-z][A-Za-z0-9+.-]*):/+")
+# files of the log that are read at once; thousands of them together would not fit in memory
+AT_ONCE = 64
+# Z85 and Python's base85 count alike, each with its own digits
+_Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+_B85 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
+_DIGITS = str.maketrans(_Z85, _B85)
+_ENCODED_UUID = 20
+
+
+class LogFile(NamedTuple):
+    """A file of a log: its name, size, and time of writing in nanoseconds. Folders have no size."""
+
+    name: str
+    size: int | None
+    time: int
+
+
+@dataclass(frozen=True)
+class TableFolder:
+    """A folder that holds a `_delta_log`, by its path or URI."""
+
+    location: str
+
+    @cached_property
+    def _opened(self) -> tuple[FileSystem, str]:
+        return open_file_system(self.location)
+
+    @property
+    def shown(self) -> str:
+        return mask_secrets(self.location)
+
+    @cached_property
+    def canonical(self) -> str:
+        """The path without links, or the URI, as names of files in it begin; ends in a separator."""
+        fs, path = self._opened
+        return f"{os.path.realpath(path)}/" if is_local(fs) else f"s3://{path.rstrip('/')}/"
+
+    def list_log(self) -> tuple[LogFile, ...]:
+        """List the log, sorted by name; empty if there is none. Raises OSError."""
+        fs, path = self._opened
+        try:
+            if is_local(fs):
+                with os.scandir(f"{path}/{LOG}") as entries:
+                    files = [_local_file(entry) for entry in entries if not entry.name.startswith(".")]
+            else:
+                fs.invalidate_cache()
+                found = retry(lambda: fs.ls(f"{path}/{LOG}", detail=True), PATIENCE)
+                files = [_remote_file(info) for info in found]
+        except (FileNotFoundError, NotADirectoryError):
+            return ()
+        return tuple(sorted(files))
+
+    def holds(self, folder: str) -> bool:
+        """Tell whether anything is in a folder of the log."""
+        fs, path = self._opened
+        try:
+            return bool(fs.ls(f"{path}/{LOG}/{folder}", detail=False))
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+
+    def read(self, names: Sequence[str]) -> Iterator[bytes]:
+        """Read files of the log in order. Raises OSError."""
+        fs, path = self._opened
+        for at in range(0, len(names), AT_ONCE):
+            places = [f"{path}/{LOG}/{name}" for name in names[at : at + AT_ONCE]]
+            if is_local(fs):
+                for place in places:
+                    with open(place, "rb") as file:
+                        yield file.read()
+            else:
+                yield from _read_all(fs, places)
+
+    def open(self, name: str) -> IO[Any]:
+        """Open a file of the log for reading in any order."""
+        fs, path = self._opened
+        opened: IO[Any] = fs.open(f"{path}/{LOG}/{name}", "rb")
+        return opened
+
+    def name_of(self, path: str) -> str:
+        """Return the name of a file below the folder by its path in the log; one elsewhere begins with a separator.
+
+        A path of the log is a URI: it is decoded once.
+        """
+        absolute = _ABSOLUTE.match(path)
+        name = unquote(path)
+        if absolute is None:
+            return name
+        place = canonical_place(name)
+        return place[len(self.canonical) :] if place.startswith(self.canonical) else f"/{place}"
+
+    def vector_name(self, storage: str, text: str) -> str | None:
+        """Return the name of a deletion vector's file; None for an inline one. Raises Refused for an unknown storage type."""
+        if storage == "i":
+            return None
+        if storage == "p":
+            return self.name_of(text)
+        if storage != "u" or len(text) < _ENCODED_UUID:
+            raise Refused(f"a deletion vector has the unknown storage type {storage!r}")
+        prefix, encoded = text[:-_ENCODED_UUID], text[-_ENCODED_UUID:]
+        return f"{prefix}{'/' if prefix else ''}deletion_vector_{_decoded_uuid(encoded)}.bin"
+
+
+def canonical_place(place: str) -> str:
+    """Return the one form of an absolute path or URI: without links on a disk, with one scheme for S3."""
+    scheme, path = _split(place)
+    if scheme in ("", "file", "local"):
+        folder, _, name = path.rpartition("/")
+        return f"{_real(folder)}/{name}"
+    return f"{'s3' if scheme in ('s3a', 's3n') else scheme}://{path.lstrip('/')}"
+
+
+def _split(place: str) -> tuple[str, str]:
+    absolute = _ABSOLUTE.match(place)
+    scheme = ((absolute and absolute[1]) or "").lower()
+    path = place[len(scheme) + 1 :] if scheme else place
+    return scheme, f"/{path.lstrip('/')}"
+
+
+@lru_cache(maxsize=4096)
+def _real(folder: str) -> str:
+    return os.path.realpath(folder).rstrip("/")
+
+
+def _decoded_uuid(text: str) -> str:
+    from base64 import b85decode
+
+    try:
+        return str(uuid.UUID(bytes=b85decode(text.translate(_DIGITS))))
+    except ValueError as fault:
+        raise Refused(f"a deletion vector has the name {text!r}, which is no encoded UUID") from fault
+
+
+def _local_file(entry: "os.DirEntry[str]") -> LogFile:
+    if entry.is_dir():
+        return LogFile(entry.name, None, 0)
+    status = entry.stat()
+    return LogFile(entry.name, status.st_size, status.st_mtime_ns)
+
+
+def _remote_file(info: dict[str, Any]) -> LogFile:
+    name = info["name"].rstrip("/").rpartition("/")[2]
+    is_folder = info["type"] == "directory"
+    return LogFile(name, None if is_folder else info["size"], 0 if is_folder else time_in_ns(info.get("LastModified")) or 0)
+
+
+def _read_all(fs: FileSystem, places: Sequence[str]) -> Iterator[bytes]:
+    contents = retry(lambda: fs.cat(list(places), on_error="raise"), PATIENCE)
+    if isinstance(contents, bytes):
+        yield contents
+        return
+    yield from (contents[place] for place in places)
+
+
+def find_folders(glob: str, may_be_none: bool = False) -> list[str]:
+    """Return the folders that a glob of folders matches, by path; a glob without signs is itself.
+
+    Raises Refused if the folder that it begins with is not there, or, unless there may be none, is empty.
+    """
+    fixed, _ = fixed_part(glob)
+    rest = [name for name in glob[len(fixed) :].split("/") if name]
+    if not rest:
+        return [glob]
+    place = open_place(fixed)
+    if not any(True for _ in place.names_in()) and not may_be_none:
+        raise Refused(f"{mask_secrets(fixed)} is empty. Check the place, and that its disk is mounted.")
+    found: list[tuple[str, ...]] = [()]
+    for name in rest:
+        found = [(*above, child) for above in found for child in _children(place, above, name)]
+    return sorted("/".join((fixed, *names)) for names in found)
+
+
+def _children(place: Any, above: tuple[str, ...], name: str) -> Iterator[str]:
+    if is_literal(name):
+        yield name
+        return
+    for child in place.names_in(above):
+        if child.endswith("/") and not child.startswith((".", "_")) and fnmatchcase(child[:-1], name):
+            yield child[:-1]

@@ -1,0 +1,219 @@
+"""Reads tables from their logs, and converts them to lines of a log.
+
+A table is read once; later questions list its log and read what is new. A log is refused where its versions can't be told for
+sure: a gap, a commit that is cut short, a newest state that is not that of its checksum.
+"""
+
+import hashlib
+import json
+import re
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from threading import Lock, RLock
+from typing import Any, NamedTuple
+
+from retention_assets.errors import Refused
+from retention_assets.frames.log import COPIED_TIMES, EMPTY_VERSIONS, SUPERSEDED_WINDOW, WINDOW_SPARES
+from retention_assets.policy.durations import from_micros
+from retention_assets.stores.delta.actions import read_checkpoint, read_commit
+from retention_assets.stores.delta.folder import LogFile, TableFolder
+from retention_assets.stores.delta.table import DELETED_FILES, LOG_CLEANUP, LOG_RETENTION, Table
+
+_COMMIT = re.compile(r"(\d{20})\.json")
+_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10})|\.([0-9a-f-]{36}))?\.(parquet|json)")
+_STAGED = ("_staged_commits", "_commits")
+# tables kept in memory, each some hundred bytes a file
+_TABLES = 32
+Line = dict[str, Any]
+
+
+class LogFiles(NamedTuple):
+    """Files of a log by version: commits, and the files of whole checkpoints."""
+
+    commits: Mapping[int, LogFile]
+    checkpoints: Mapping[int, Sequence[LogFile]]
+    checksums: Mapping[int, LogFile]
+
+
+@dataclass
+class _Known:
+    """A table as read, and the files that it was read from."""
+
+    table: Table
+    read: Sequence[LogFile]
+    lock: RLock
+
+
+class TableReader:
+    """Reads tables, and remembers those that it read last."""
+
+    def __init__(self, times: str) -> None:
+        self._times = times
+        self._known: OrderedDict[str, _Known] = OrderedDict()
+        self._lock = Lock()
+
+    def read(self, folder: TableFolder) -> Table | None:
+        """Return a table as it is now; None if there is none. Raises Refused for a log that can't be relied on.
+
+        The table is shared: it grows when it is read again.
+        """
+        with self._lock:
+            known = self._known.setdefault(folder.canonical, _Known(Table(self._times), (), RLock()))
+            self._known.move_to_end(folder.canonical)
+            while len(self._known) > _TABLES:
+                self._known.popitem(last=False)
+        with known.lock:
+            try:
+                if not (listed := folder.list_log()):
+                    return None
+                return _update(known, folder, listed, self._times)
+            except (Refused, OSError, KeyError, TypeError, ValueError, AttributeError) as fault:
+                # half of a commit may have been taken
+                known.table, known.read = Table(self._times), ()
+                if isinstance(fault, Refused):
+                    raise
+                raise Refused(f"its log can't be read: {type(fault).__name__}: {fault}") from fault
+
+
+def _update(known: _Known, folder: TableFolder, listed: Sequence[LogFile], times: str) -> Table:
+    files = sort_files(folder, listed)
+    first, newest = min(files.commits), max(files.commits)
+    if missing := set(range(first, newest)) - files.commits.keys():
+        raise Refused(f"commit {min(missing)} is missing between {first} and {newest}")
+    read = [file for number, file in sorted(files.commits.items()) if number in known.table.versions]
+    if not known.read or known.read != read:
+        known.table = Table(times)
+        _begin(known.table, folder, files, first)
+    table = known.table
+    after = table.newest + 1 if table.versions else first
+    new = [files.commits[number] for number in range(after, newest + 1)]
+    for number, file, content in zip(range(after, newest + 1), new, folder.read([file.name for file in new]), strict=True):
+        try:
+            table.add_commit(number, read_commit(folder, content), from_micros(file.time // 1000))
+        except Refused as fault:
+            raise Refused(f"commit {number} can't be relied on: {fault}") from fault
+        if not (table.id and table.properties is not None):
+            raise Refused(f"commit {number} comes before any metadata")
+    if new and newest in files.checksums:
+        _check_sum(folder, table, files.checksums[newest])
+    known.read = [file for number, file in sorted(files.commits.items()) if number in table.versions]
+    return table
+
+
+def sort_files(folder: TableFolder, listed: Sequence[LogFile]) -> LogFiles:
+    """Sort the files of a log by version. Raises Refused for a log without commits, and for staged ones."""
+    commits, checksums, parts = dict[int, LogFile](), dict[int, LogFile](), dict[tuple[int, str], list[LogFile]]()
+    whole: dict[int, Sequence[LogFile]] = {}
+    for file in listed:
+        if match := _COMMIT.fullmatch(file.name):
+            commits[int(match[1])] = file
+        elif file.name.endswith(".crc") and file.name[:20].isdigit():
+            checksums[int(file.name[:20])] = file
+        elif match := _CHECKPOINT.fullmatch(file.name):
+            if match[2]:
+                parts.setdefault((int(match[1]), match[3]), []).append(file)
+            else:
+                whole[int(match[1])] = [file]
+        elif file.size is None and file.name in _STAGED and folder.holds(file.name):
+            raise Refused(f"it has staged commits in {file.name}, so its newest versions are not in its log")
+    for (number, count), files in parts.items():
+        if len(files) == int(count):
+            whole.setdefault(number, files)
+    if not commits:
+        raise Refused("its log has no commit")
+    return LogFiles(commits, whole, checksums)
+
+
+def _begin(table: Table, folder: TableFolder, files: LogFiles, first: int) -> None:
+    # What lies before the first commit is read from the oldest whole checkpoint that the commits continue.
+    if first == 0:
+        return
+    following = sorted(number for number in files.checkpoints if first - 1 <= number <= max(files.commits))
+    if not following:
+        raise Refused(f"it begins with commit {first}, and has no whole checkpoint from which it could be read")
+    start = following[0]
+    commit = read_checkpoint(folder, [file.name for file in files.checkpoints[start]])
+    at = files.checkpoints[start][0].time
+    if start in files.commits:
+        [content] = folder.read([files.commits[start].name])
+        own = read_commit(folder, content)
+        commit.info, commit.changes_data, commit.change_data = own.info, own.changes_data, own.change_data
+        at = files.commits[start].time
+    table.add_commit(start, commit, from_micros(at // 1000))
+
+
+def _check_sum(folder: TableFolder, table: Table, file: LogFile) -> None:
+    [content] = folder.read([file.name])
+    try:
+        checksum = json.loads(content)
+    except ValueError:
+        # checksums are optional, and written after the commit
+        return
+    there = {"numFiles": table.live_count, "tableSizeBytes": table.live_bytes}
+    for name, found in there.items():
+        if found is not None and isinstance(checksum.get(name), int) and checksum[name] != found:
+            raise Refused(f"its newest version has {name} {found} by its log, and {checksum[name]} by {file.name}")
+
+
+def token_of(*facts: object) -> str:
+    """Hash what decides about the lines of a table."""
+    return hashlib.sha256(repr(facts).encode(errors="surrogateescape")).hexdigest()
+
+
+@dataclass(frozen=True)
+class Pins:
+    """Versions that stay whatever policies say, each with the names of what pins it."""
+
+    names: Mapping[int, Sequence[str]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, table: Table, streams: Mapping[str, int]) -> "Pins":
+        """Collect the pins of a table; `streams` are the oldest versions that its readers still need, by name."""
+        names: dict[int, list[str]] = {}
+        for number in table.pinned_by_property():
+            names.setdefault(number, []).append(f"keep-{number}")
+        for stream, oldest in streams.items():
+            for number in table.versions:
+                if number >= oldest:
+                    names.setdefault(number, []).append(f"stream {stream}: {number}")
+        return cls({number: own for number, own in names.items() if number in table.versions})
+
+    def of_bases(self, table: Table) -> dict[int, str]:
+        """Return what pins the versions with files, the newest among them, in words."""
+        pinned = {table.base_of(number): f"tag {own[0]} pins it" for number, own in self.names.items()}
+        newest = {
+            table.newest_with_files: "it is the newest version with files of its own",
+            table.newest: "it is the newest version",
+        }
+        return pinned | newest
+
+
+def lines_of(dataset: str, table: Table, pins: Pins, spares: bool, strays: int) -> Iterator[Line]:
+    """Yield the lines of a table: about itself, its versions, its newest version as branch `main`, and its pins."""
+    window = round(table.interval(DELETED_FILES).total_seconds() * 1000)
+    attributes = {
+        "table": table.id, DELETED_FILES: table.properties.get(DELETED_FILES, "interval 1 week"),
+        SUPERSEDED_WINDOW: str(window), EMPTY_VERSIONS: "kept", "strays": str(strays),
+        **({WINDOW_SPARES: "true"} if spares else {}), **({COPIED_TIMES: "copied"} if table.is_copied else {}),
+        **{name: table.properties[name] for name in (LOG_RETENTION, LOG_CLEANUP) if name in table.properties},
+    }  # fmt: skip
+    yield {"dataset": dataset, "attributes": attributes}
+    sizes, counts = table.exclusive_bytes()
+    before = None
+    for version in table.versions.values():
+        facts = {"operation": version.operation, "engine": version.engine, "user_metadata": version.user_metadata}
+        number = version.number
+        yield {
+            "dataset": dataset, "transaction": str(number), "parent": before, "parent_given": True,
+            "type": "DELETE" if version.is_empty else "SNAPSHOT", "status": "COMMITTED",
+            "opened_at": version.closed_at, "closed_at": version.closed_at,
+            "bytes": sizes.get(number, 0), "files": counts.get(number, 0),
+            "attributes": {
+                **{name: text for name, text in facts.items() if text},
+                "data_change": "true" if version.changes_data else "false",
+            },
+        }  # fmt: skip
+        before = str(number)
+    yield {"dataset": dataset, "branch": "main", "head": before}
+    yield from ({"dataset": dataset, "tag": name, "head": str(number)} for number, own in pins.names.items() for name in own)

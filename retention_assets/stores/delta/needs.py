@@ -1,0 +1,182 @@
+"""Who needs each file of a table: retained versions, other tables, or nobody."""
+
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple, Self
+
+import numpy as np
+
+from retention_assets.errors import Refused, quote
+from retention_assets.frames.arrays import Bools, Ints
+from retention_assets.stores.concurrency import map_concurrently
+from retention_assets.stores.delta.folder import CHANGE_DATA
+from retention_assets.stores.delta.log import Pins
+from retention_assets.stores.delta.table import Table
+from retention_assets.stores.places import Entry, Place
+from retention_assets.stores.protocol import PreparedTarget, Remains, Target
+
+# files that an explanation names
+_SHOWN = 20
+
+
+@dataclass(frozen=True)
+class Swept:
+    """Versions that were swept before: deleted, and set aside."""
+
+    deleted: frozenset[int] = frozenset()
+    aside: frozenset[int] = frozenset()
+
+
+class VersionNote(NamedTuple):
+    """Note of a plan about a version: its table, and the newest version then."""
+
+    table: str
+    newest: int
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        return cls(*json.loads(text))
+
+
+@dataclass(frozen=True)
+class Needs:
+    """Who needs the files of a table while some versions are swept."""
+
+    table: Table
+    # versions with files that stay
+    versions: frozenset[int]
+    # by file: the newest of these versions that has it, -1 if none has
+    newest: Ints
+    # tables that refer to files, by file
+    claimed: Mapping[int, str]
+
+    @classmethod
+    def of(
+        cls,
+        table: Table,
+        pins: Pins,
+        swept: Swept,
+        targets: Collection[int],
+        claimed: Mapping[str, str],
+        keeps_aside: bool = False,
+    ) -> Self:
+        """Retain all but some targets and what was swept before, and what is pinned in any case."""
+        gone = {*swept.deleted, *targets, *(() if keeps_aside else swept.aside)}
+        kept = {version.number for version in table.versions.values() if not version.is_empty} - gone
+        kept |= {table.base_of(number) for number in pins.of_bases(table)}
+        numbers = table.numbers_of_names
+        by_file = {numbers[name]: other for name, other in claimed.items() if name in numbers}
+        return cls(table, frozenset(kept), table.newest_of(kept), by_file)
+
+    @cached_property
+    def needed(self) -> Bools:
+        """Tell of each file if it stays; one in another folder does, whoever needs it."""
+        needed = self.newest >= 0
+        needed[[*self.claimed]] = True
+        needed[self.table.elsewhere] = True
+        return needed
+
+    def witness(self, file: int) -> str:
+        """Say who needs a file, as the beginning of a sentence."""
+        if self.newest[file] >= 0:
+            return f"version {self.newest[file]} needs"
+        return f"{self.claimed[file]} needs" if file in self.claimed else "another folder has"
+
+    def sentence(self, version: int) -> str:
+        """Say who needs the files of a version that stay."""
+        files = [file for file in self.table.files_of(version).tolist() if self.needed[file]]
+        whose = {self.witness(file) for file in files}
+        if len(whose) == 1 and len(files) == len(self.table.files_of(version)):
+            return f"{whose.pop()} all of its files"
+        return (
+            f"{len(files):,} of its files stay: {self.witness(files[0])} {self.name(files[0])}" if files else "it has no files"
+        )
+
+    def explanation(self, version: int) -> list[str]:
+        """Say how many files of a version nobody else needs, and who needs each of the others."""
+        files = self.table.files_of(version)
+        own, stays = files[~self.needed[files]], files[self.needed[files]].tolist()
+        size = int(self.table.file_sizes()[own].sum())
+        named = [f"{self.witness(file)} {self.name(file)}." for file in stays[:_SHOWN]]
+        more = [f"{len(stays) - _SHOWN:,} more of its files stay."] if len(stays) > _SHOWN else []
+        return [f"{len(own):,} of its {len(files):,} files go with it, {size:,} bytes.", *named, *more]
+
+    def name(self, file: int) -> str:
+        return long_quote(self.table.names[file])
+
+
+def long_quote(name: str) -> str:
+    return quote(name, 200)
+
+
+def number_of(transaction: str) -> int:
+    """Return the number of a version; -1 for any other text."""
+    return int(transaction) if transaction.isdecimal() and str(int(transaction)) == transaction else -1
+
+
+def prepare_versions(
+    table: Table, pins: Pins, swept: Swept, transactions: Sequence[str], claimed: Mapping[str, str]
+) -> list[PreparedTarget]:
+    """Return a note for each version, and the bytes that go if all of them do, each file counted once."""
+    going = {name: number for name in transactions if (number := number_of(name)) in table.versions}
+    needs = Needs.of(table, pins, swept, going.values(), claimed)
+    owner, due = table.newest_of(going.values()), ~needs.needed
+    sizes = np.bincount(owner[due & (owner >= 0)], table.file_sizes()[due & (owner >= 0)], table.newest + 1)
+    counts = table.counts(going.values(), due)
+    note = json.dumps(VersionNote(table.id, table.newest))
+    return [
+        PreparedTarget(name, int(sizes[going[name]]), note, kept_readable=not counts[going[name]])
+        if name in going
+        else PreparedTarget(name, 0)
+        for name in transactions
+    ]
+
+
+def remains_of(needs: Needs, targets: Sequence[Target], listing: Mapping[str, Entry]) -> dict[str, Remains]:
+    """Tell what is left of the files that go with each version."""
+    table, due = needs.table, ~needs.needed
+    numbers = {number: target for target in targets if (number := number_of(target.transaction)) in table.versions}
+    whole = table.counts(numbers, due)
+    there = table.counts(numbers, due & is_listed(table, listing))
+    return {
+        # what is set aside has freed nothing
+        target.transaction: (Remains.NOTHING if target.aside else Remains.FREED)
+        if not there[number]
+        else (Remains.ALL if there[number] == whole[number] else Remains.SOME)
+        for number, target in numbers.items()
+        if whole[number]
+    }
+
+
+def is_listed(table: Table, listing: Mapping[str, Entry]) -> Bools:
+    """Tell of each file of a table if it is in its folder."""
+    return np.fromiter((name in listing for name in table.names), bool, len(table.names))
+
+
+def list_files(place: Place, parallelism: int) -> dict[str, Entry]:
+    """List the folder of a table. Raises Refused if it can't be listed completely."""
+    shares = place.shares(parallelism)
+    with ThreadPoolExecutor(max(1, parallelism)) as threads:
+        listed = map_concurrently(threads, lambda share: list(place.entries(share)), shares)
+    return {entry.key: entry for part in listed for entry in part}
+
+
+def check_names(table: Table, listing: Mapping[str, Entry]) -> None:
+    """Refuse a table of which a name in the log is there both as written and decoded: nobody knows which one is meant."""
+    for path, file in table.raw.items():
+        if path in listing and table.names[file] in listing:
+            decoded = long_quote(table.names[file])
+            raise Refused(f"{long_quote(path)} is there as the log writes it, and decoded as {decoded}")
+
+
+def strays_of(table: Table, names: Iterable[str]) -> int:
+    """Count the files in the folder of a table that its log does not name, but for hidden ones, as readers see them."""
+    known = table.numbers_of_names
+    return sum(1 for name in names if name not in known and not _is_hidden(name))
+
+
+def _is_hidden(name: str) -> bool:
+    return not name.startswith(CHANGE_DATA) and any(part.startswith((".", "_")) and "=" not in part for part in name.split("/"))

@@ -1,0 +1,332 @@
+"""The `delta` store: tables of Delta Lake, each a dataset, each version a transaction.
+
+A dataset is called by the folder of its table. A store is told which versions were swept, because a log goes on listing them.
+"""
+
+import threading
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Self
+
+import pyarrow as pa
+
+from retention_assets.clock import moment
+from retention_assets.errors import Refused, quote
+from retention_assets.frames.log import LINES
+from retention_assets.outcomes import Order, Outcome
+from retention_assets.policy.durations import Duration
+from retention_assets.policy.model import Policy
+from retention_assets.settings.places import mask_secrets
+from retention_assets.stores.delta.announcements import Announcer
+from retention_assets.stores.delta.folder import LogFile, TableFolder, find_folders
+from retention_assets.stores.delta.log import Line, Pins, TableReader, lines_of, token_of
+from retention_assets.stores.delta.needs import (
+    Needs,
+    Swept,
+    check_names,
+    is_listed,
+    list_files,
+    number_of,
+    prepare_versions,
+    remains_of,
+    strays_of,
+)
+from retention_assets.stores.delta.promises import clone_warnings, promise_warnings
+from retention_assets.stores.delta.readers import OtherTables, Streams, find_clones, read_streams
+from retention_assets.stores.delta.settings import DeltaSettings
+from retention_assets.stores.delta.sweep import TableOrder
+from retention_assets.stores.delta.table import Table
+from retention_assets.stores.places import Place, TrashPlace, open_place
+from retention_assets.stores.places.file_systems import server_time
+from retention_assets.stores.places.own_files import holds_anything, leave_identity, place_of_root
+from retention_assets.stores.protocol import (
+    Capabilities,
+    FindData,
+    Only,
+    Permit,
+    PreparedTarget,
+    Remains,
+    SweptTarget,
+    Target,
+    always,
+    error_text,
+)
+from retention_assets.stores.settings import LazyStore
+
+_SHARE = 64
+_THREADS = 8
+# seconds for which a listing counts where nothing is deleted by it
+_LATELY = 5.0
+
+
+@dataclass(frozen=True)
+class _Folders:
+    """Folders that the globs of a store match, by the name of the dataset and by the folder itself. Not all are tables."""
+
+    named: Mapping[str, Sequence[TableFolder]]
+    one: Mapping[str, Sequence[TableFolder]]
+    # stores that have a folder as well
+    beside: Mapping[str, str]
+
+    @classmethod
+    def find(cls, settings: DeltaSettings) -> Self:
+        named, one = dict[str, list[TableFolder]](), dict[str, list[TableFolder]]()
+        for location in dict.fromkeys(location for glob in settings.tables for location in find_folders(glob)):
+            folder = TableFolder(location)
+            named.setdefault(f"{settings.name}/{location.rpartition('/')[2]}", []).append(folder)
+            one.setdefault(folder.canonical, []).append(folder)
+        beside: dict[str, str] = {}
+        for name, glob in settings.beside:
+            with suppress(Refused):
+                beside |= {TableFolder(location).canonical: name for location in find_folders(glob)}
+        return cls(named, one, beside)
+
+
+class DeltaStore(LazyStore[DeltaSettings]):
+    """A store over folders. Travels as its settings; remembers the tables it read."""
+
+    def __init__(self, settings: DeltaSettings) -> None:
+        super().__init__(settings)
+        self._reader = TableReader(settings.times)
+        self._others = OtherTables(self._reader, self._all_tables, lambda: find_clones(settings.also_read))
+        self._swept: dict[str, Swept] = {}
+        self._lock = threading.Lock()
+        self._found = _Folders({}, {}, {})
+        self._looked_at = float("-inf")
+        # logs as listed to find out which folders are tables, until they are asked for
+        self._listed: dict[str, tuple[float, Sequence[LogFile]]] = {}
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(undo=self.settings.undo_fault is None)
+
+    def datasets(self) -> list[str]:
+        self._looked_at = float("-inf")
+        named = self._folders().named
+        with ThreadPoolExecutor(_THREADS) as threads:
+            has_log = threads.map(lambda folders: bool([folder for folder in folders if self._list(folder)]), named.values())
+            return sorted(name for name, is_table in zip(named, has_log, strict=True) if is_table)
+
+    def shares(self, datasets: Sequence[str]) -> list[tuple[str, ...]]:
+        """Group datasets so that a task reads a group in seconds."""
+        return [tuple(datasets[first : first + _SHARE]) for first in range(0, len(datasets), _SHARE)]
+
+    def read(self, datasets: Sequence[str], only: Only | None = None) -> pa.Table:  # noqa: ARG002 - it is read whole
+        streams, folders = self._streams(), self._folders().named if datasets else {}
+        with ThreadPoolExecutor(_THREADS) as threads:
+            read = threads.map(lambda name: self._lines_of(name, folders.get(name, ()), streams), datasets)
+            lines = [line for part in read for line in part]
+        return pa.Table.from_pylist(lines, schema=LINES)
+
+    def tokens(self, datasets: Sequence[str]) -> Mapping[str, str]:
+        """Hash the listing of each log, with what else decides about its lines."""
+        streams, folders = self._streams(), self._folders().named if datasets else {}
+
+        def token(name: str) -> str | None:
+            listed = [self._listed_lately(folder) for folder in folders.get(name, ())]
+            return token_of(listed, streams, self.settings.times, self.settings.window_below_table) if any(listed) else None
+
+        with ThreadPoolExecutor(_THREADS) as threads:
+            tokens = zip(datasets, threads.map(token, datasets), strict=True)
+            return {name: text for name, text in tokens if text is not None}
+
+    def present(self) -> datetime | None:
+        """Return the time of the first object store among its places."""
+        return next(filter(None, map(server_time, dict.fromkeys(self.settings.places.values()))), None)
+
+    def warnings(self) -> list[str]:
+        """Name explicit tables that are not there, clones that are not known, and pins of versions that are not there."""
+        explicit = [TableFolder(glob) for glob in self.settings.tables if find_folders(glob) == [glob]]
+        streams = self._streams()
+        return [
+            *(f"{folder.shown} has no _delta_log: no table is there." for folder in explicit if not folder.list_log()),
+            *([f"The stream {streams.fault}: every version of every table stays."] if streams.fault else []),
+            *clone_warnings(self._readable_tables(), {*self._folders().one, *self._clones()}),
+        ]
+
+    def _clones(self) -> list[str]:
+        return [TableFolder(location).canonical for location in find_clones(self.settings.also_read)]
+
+    def policy_warnings(self, policies: Sequence[Policy]) -> list[str]:
+        """Name what policies promise and other readers refuse, and what the tables keep longer than policies ask."""
+        spares = self.settings.window_below_table == "spare"
+        return promise_warnings(self._readable_tables(), policies, spares)
+
+    def know_swept(self, dataset: str, deleted: Collection[str], aside: Collection[str]) -> None:
+        self._swept[dataset] = Swept(frozenset(map(number_of, deleted)), frozenset(map(number_of, aside)))
+
+    def prepare(self, dataset: str, transactions: Sequence[str]) -> list[PreparedTarget]:
+        if (opened := self._open(dataset)) is None:
+            return [PreparedTarget(transaction) for transaction in transactions]
+        folder, table = opened
+        claimed = self._others.claims(folder)
+        return prepare_versions(table, self._pins(table), self._swept_of(dataset), transactions, claimed)
+
+    def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int, permit: Permit = always) -> list[SweptTarget]:
+        """Delete the files that no other version needs."""
+        return self.carry_out(Order.DELETE, dataset, targets, parallelism, permit)
+
+    def undo_fault(self) -> str | None:
+        return self.settings.undo_fault or next((place.undo_fault() for place in self._trash()), None)
+
+    def undo_warnings(self, undo: Duration) -> list[str]:
+        return [text for place in self._trash() for text in place.lifecycle_warnings(undo)]
+
+    def _trash(self) -> Iterator[TrashPlace]:
+        # of one table: the others are below the same folders or in the same bucket
+        for name in self.datasets()[:1]:
+            if (opened := self._open(name)) and isinstance(place := self._place(opened[0]), TrashPlace):
+                yield place
+
+    def carry_out(
+        self, order: Order, dataset: str, targets: Sequence[Target], parallelism: int, permit: Permit = always
+    ) -> list[SweptTarget]:
+        """Delete files of versions, move them to the trash of their table or back, or delete them there."""
+        try:
+            if (opened := self._open(dataset)) is None:
+                raise Refused(f"there is no table {quote(dataset)} in the settings' folders. Nothing is recorded as gone")
+            folder, table = opened
+            place = self._place(folder)
+            if order is Order.SET_ASIDE and isinstance(place, TrashPlace) and (fault := place.undo_fault()):
+                raise Refused(fault)
+        except Exception as fault:  # noqa: BLE001 - drivers have exceptions of their own
+            outcome = Outcome.WITHHELD if not order.deletes and any(one.begun_earlier for one in targets) else Outcome.FAILED
+            return [SweptTarget(target.transaction, outcome, error=error_text(fault)) for target in targets]
+
+        def load() -> tuple[Table, Pins]:
+            now = self._reader.read(folder)
+            if now is None or now.id != table_id:
+                raise Refused("another table has the name now, or none; the files of the earlier table stay")
+            return now, self._pins(now)
+
+        table_id = table.id
+        announcer = Announcer(folder, self.settings.announce)
+        swept = self._swept_of(dataset)
+        return TableOrder(order, place, load, lambda: self._others.claims(folder), swept, announcer, permit, parallelism).run(
+            targets
+        )
+
+    def place(self, dataset: str, claim: bool = False) -> str | None:  # noqa: ARG002 - a table has an identity of its own
+        """Return the id of the table and its folder. None without a table: the sweep reports that."""
+        if (opened := self._open(dataset)) is None:
+            return None
+        folder, table = opened
+        return f"table {table.id} in {mask_secrets(folder.canonical)}"
+
+    def store_place(self, claim: bool = False) -> str | None:
+        """Return the folder that holds all tables, with its identity."""
+        if (root := self.settings.data_root) is None:
+            return None
+        if claim and holds_anything(root):
+            leave_identity(root)
+        return place_of_root(root)
+
+    def data_finder(self, dataset: str) -> FindData:
+        """Find the versions of which all files are there."""
+        if (opened := self._open(dataset)) is None:
+            return lambda _: []
+        folder, table = opened
+        missing = ~is_listed(table, list_files(self._place(folder), _THREADS))
+        missing[table.elsewhere] = False
+
+        def find(transactions: Sequence[str]) -> list[str]:
+            numbers = {number: name for name in transactions if (number := number_of(name)) in table.versions}
+            lost = table.counts(numbers, missing)
+            return [name for number, name in numbers.items() if not (lost[number] or table.versions[number].is_empty)]
+
+        return find
+
+    def remains(self, dataset: str, targets: Sequence[Target]) -> Mapping[str, Remains]:
+        """Look for the files that go with each."""
+        if (opened := self._open(dataset)) is None:
+            return {}
+        folder, table = opened
+        listing = list_files(self._place(folder), _THREADS)
+        numbers = [number_of(target.transaction) for target in targets]
+        needs = Needs.of(table, self._pins(table), self._swept_of(dataset), numbers, self._others.claims(folder))
+        return remains_of(needs, targets, listing)
+
+    def explain_needs(self, dataset: str, transaction: str) -> list[str]:
+        """Say which files of a version would go with it, and who needs the others."""
+        opened, number = self._open(dataset), number_of(transaction)
+        if opened is None or number not in opened[1].versions:
+            return []
+        folder, table = opened
+        swept, claimed = self._swept_of(dataset), self._others.claims(folder)
+        return Needs.of(table, self._pins(table), swept, [number], claimed).explanation(number)
+
+    def _lines_of(self, dataset: str, folders: Sequence[TableFolder], streams: Streams) -> list[Line]:
+        try:
+            if (opened := self._open_one(dataset, folders)) is None:
+                return []
+            folder, table = opened
+            listing = list_files(self._place(folder), 1)
+            check_names(table, listing)
+            pins = Pins.of(table, streams.of(table.id))
+            spares = self.settings.window_below_table == "spare"
+            return [*lines_of(dataset, table, pins, spares, strays_of(table, listing))]
+        except (Refused, OSError) as fault:
+            return [{"dataset": dataset, "fault": error_text(fault)}]
+
+    def _only(self, dataset: str, folders: Sequence[TableFolder]) -> TableFolder | None:
+        if len(folders) > 1:
+            raise Refused(f"{len(folders)} tables have the name {dataset}: {' and '.join(one.shown for one in folders[:2])}")
+        for folder in folders:
+            if len(same := self._folders().one[folder.canonical]) > 1:
+                raise Refused(f"{' and '.join(other.shown for other in same)} are one table. Name it once")
+            if other := self._folders().beside.get(folder.canonical):
+                raise Refused(f"{folder.shown} is also a table of the store {other}. Give it to one of them")
+        return folders[0] if folders else None
+
+    def _open(self, dataset: str) -> tuple[TableFolder, Table] | None:
+        return self._open_one(dataset, self._folders().named.get(dataset, ()))
+
+    def _open_one(self, dataset: str, folders: Sequence[TableFolder]) -> tuple[TableFolder, Table] | None:
+        folder = self._only(dataset, folders)
+        table = self._reader.read(folder) if folder else None
+        return (folder, table) if folder and table else None
+
+    def _folders(self) -> "_Folders":
+        with self._lock:
+            if moment().running - self._looked_at > _LATELY:
+                self._found = _Folders.find(self.settings)
+                self._looked_at = moment().running
+            return self._found
+
+    def _all_tables(self) -> Iterator[str]:
+        folders = self._folders()
+        yield from (folder.location for same in folders.one.values() for folder in same)
+        yield from (location.rstrip("/") for location in folders.beside)
+
+    def _readable_tables(self) -> dict[str, Table]:
+        tables: dict[str, Table] = {}
+        for name in self.datasets():
+            with suppress(Refused):
+                if opened := self._open(name):
+                    tables[name] = opened[1]
+        return tables
+
+    def _list(self, folder: TableFolder) -> Sequence[LogFile]:
+        listed = folder.list_log()
+        self._listed[folder.canonical] = moment().running, listed
+        return listed
+
+    def _listed_lately(self, folder: TableFolder) -> Sequence[LogFile]:
+        # one question for two answers, once
+        at, listed = self._listed.pop(folder.canonical, (float("-inf"), ()))
+        return listed if moment().running - at < _LATELY else folder.list_log()
+
+    def _place(self, folder: TableFolder) -> Place:
+        return open_place(folder.location, self.settings.guarded)
+
+    def _pins(self, table: Table) -> Pins:
+        return Pins.of(table, self._streams().of(table.id))
+
+    def _streams(self) -> Streams:
+        return read_streams(self.settings.streams)
+
+    def _swept_of(self, dataset: str) -> Swept:
+        return self._swept.get(dataset, Swept())

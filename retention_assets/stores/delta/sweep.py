@@ -1,0 +1,302 @@
+"""Carries out an order about versions of one table: read, announce, read what is new, move or delete files, announce the end.
+
+No file of the log is changed or removed: what goes are the files that no retained version needs. Where a file has to be follows
+from three sets of versions: in sight for what is retained, in the trash for what is set aside, nowhere for everything else.
+"""
+
+import hashlib
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import cast
+
+import numpy as np
+
+from retention_assets.errors import Refused, Withheld
+from retention_assets.frames.arrays import Bools
+from retention_assets.outcomes import Order, Outcome
+from retention_assets.stores.delta.announcements import Announcer
+from retention_assets.stores.delta.folder import CHANGE_DATA
+from retention_assets.stores.delta.log import Pins
+from retention_assets.stores.delta.needs import (
+    Needs,
+    Swept,
+    VersionNote,
+    check_names,
+    is_listed,
+    list_files,
+    long_quote,
+    number_of,
+)
+from retention_assets.stores.delta.table import Table
+from retention_assets.stores.places import TRASH, DeletionPace, DueObject, Entry, Place, TrashPlace
+from retention_assets.stores.protocol import Permit, SweptTarget, Target, error_text
+
+# files between two looks at the log
+_FILES = 1_000
+_ATTEMPTS = 5
+_ANOTHER = "another table has the name now; the files of the earlier table stay"
+_LOST = "it is not in the log any more, so nobody knows which files were its own"
+_NO_FILES = "it neither adds nor removes a file"
+# faults of a file, the gravest first
+_FAULTS = (Outcome.WITHHELD, Outcome.FAILED, Outcome.SPARED)
+
+
+@dataclass
+class TableOrder:
+    """An order about one table. Reads the table anew as often as it needs to be sure."""
+
+    order: Order
+    place: Place
+    # reads the table and its pins as they are now
+    load: Callable[[], tuple[Table, Pins]]
+    # files of this folder that other tables refer to, with the name of the table; raises Refused if that is unknown
+    find_claims: Callable[[], Mapping[str, str]]
+    swept: Swept
+    announcer: Announcer
+    permit: Permit
+    parallelism: int
+    outcomes: dict[str, SweptTarget] = field(default_factory=dict)
+    # targets with files, by version
+    going: dict[int, Target] = field(default_factory=dict)
+    # of each file that was moved or deleted
+    results: dict[str, SweptTarget] = field(default_factory=dict)
+    # a target may be at its other place already
+    in_doubt: bool = False
+    needs: Needs = field(init=False)
+
+    def run(self, targets: Sequence[Target]) -> list[SweptTarget]:
+        self.in_doubt = any(target.begun_earlier for target in targets)
+        try:
+            self._carry_out(targets)
+        except Withheld as fault:
+            self._settle([target.transaction for target in targets], Outcome.WITHHELD, str(fault))
+        # drivers have exceptions of their own
+        except Exception as fault:  # noqa: BLE001
+            # what was to be moved has failed only if it is where it was
+            outcome = Outcome.WITHHELD if self.in_doubt and not self.order.deletes else Outcome.FAILED
+            self._settle([target.transaction for target in targets], outcome, error_text(fault))
+        return [self.outcomes[target.transaction] for target in targets]
+
+    def _carry_out(self, targets: Sequence[Target]) -> None:
+        for _ in range(_ATTEMPTS):
+            table, pins = self.load()
+            self._sort(table, pins, targets)
+            if not self.going:
+                return
+            claimed, listing = self.find_claims(), list_files(self.place, self.parallelism)
+            check_names(table, listing)
+            if self.order is Order.RESTORE:
+                self._restore(table, listing)
+                return
+            self._check_whole(table, listing)
+            self.needs = self._judge(table, pins, claimed, listing)
+            moves = self._moves(self.needs, listing)
+            due = {name for names in moves.values() for name in names} & listing.keys()
+            if due and self.order is not Order.DELETE_ASIDE:
+                self.permit()
+                if not self.announcer.start(table, len(due), sum(listing[name].size or 0 for name in due)):
+                    # somebody committed at the same instant
+                    continue
+            judged = table.newest if self.announcer.begun_at is None else self.announcer.begun_at
+            self.in_doubt = True
+            for order, names in moves.items():
+                for at in range(0, len(names), _FILES):
+                    part = self._still_due(names[at : at + _FILES], judged, claimed)
+                    self.results |= {one.transaction: one for one in self._give(order, table, part, listing)}
+            self._conclude(self.needs)
+            self._check_newest()
+            if self.announcer.begun_at is not None or table.is_announced:
+                self._announce_end()
+            return
+        raise Refused(f"other writers committed during each of {_ATTEMPTS} attempts; the next sweep tries again")
+
+    def _sort(self, table: Table, pins: Pins, targets: Sequence[Target]) -> None:
+        self.going = {}
+        pinned = {} if self.order is Order.RESTORE else pins.of_bases(table)
+        missing = Outcome.FAILED if self.order is Order.RESTORE else Outcome.ALREADY_GONE
+        for target in (target for target in targets if target.transaction not in self.outcomes):
+            name, number = target.transaction, number_of(target.transaction)
+            if target.note and VersionNote.parse(target.note).table != table.id:
+                self._settle([name], missing, _ANOTHER)
+            elif number not in table.versions:
+                self._settle([name], missing, _LOST)
+            elif number in pinned:
+                self._settle([name], Outcome.SPARED, pinned[number])
+            elif table.versions[number].is_empty:
+                is_moved = self.order in (Order.SET_ASIDE, Order.RESTORE)
+                self._settle([name], self.order.done if is_moved else Outcome.KEPT_READABLE, _NO_FILES)
+            else:
+                self.going[number] = target
+
+    def _check_whole(self, table: Table, listing: Mapping[str, Entry]) -> None:
+        if missing := sorted(name for name in table.live_names() - listing.keys() if not name.startswith("/")):
+            raise Refused(
+                f"version {table.newest}, the newest, lacks {len(missing):,} of its files: {long_quote(missing[0])}. Nothing is"
+                " deleted until it can be read: bring them back, or restore the table to a version that is whole"
+            )
+
+    def _judge(self, table: Table, pins: Pins, claimed: Mapping[str, str], listing: Mapping[str, Entry]) -> Needs:
+        """Spare the targets that changed or are needed by a version committed since their plan; return who needs files then."""
+        while True:
+            needs = self._needs(table, pins, claimed)
+            late: dict[int, str] = {}
+            if self.order is Order.DELETE_ASIDE:
+                return needs
+            if self.order is Order.SET_ASIDE:
+                sizes = [(listing[name].size if name in listing else -1) for name in table.names]
+                changed = np.array([here not in (-1, size) and size > 0 for here, size in zip(sizes, table.sizes, strict=True)])
+                for number, file in self._having(table, changed & ~needs.needed):
+                    late[number] = f"{long_quote(table.names[file])} has {sizes[file]} bytes, and not {table.sizes[file]}"
+            notes = {number: VersionNote.parse(target.note).newest for number, target in self.going.items() if target.note}
+            for then in {*notes.values()} - {table.newest}:
+                before = table.newest_of({version for version in needs.versions if version <= then})
+                for number, file in self._having(table, (needs.newest > then) & (before < 0)):
+                    if notes.get(number) == then:
+                        late[number] = f"{needs.witness(file)} {needs.name(file)}"
+            if not late:
+                return needs
+            for number, why in late.items():
+                self._settle([self.going.pop(number).transaction], Outcome.SPARED, why)
+
+    def _having(self, table: Table, files: Bools) -> Iterator[tuple[int, int]]:
+        """Yield the targets that have some of these files, each with one of them."""
+        for number, count in table.counts(self.going, files).items():
+            if count:
+                own = table.files_of(number)
+                yield number, int(own[files[own]][0])
+
+    def _moves(self, needs: Needs, listing: Mapping[str, Entry]) -> dict[Order, list[str]]:
+        """Return the names of the files to delete or to move; change data goes last."""
+        table, going = needs.table, needs.table.newest_of(self.going) >= 0
+        aside = table.newest_of(self.swept.aside - self.going.keys()) >= 0
+        due, moves = going & ~needs.needed, dict[Order, Bools]()
+        if self.order is not Order.DELETE:
+            moves[self.order] = due
+        else:
+            # with what earlier sweeps left; the listing may lack what a target has, or have something else there
+            due |= ~needs.needed & is_listed(table, listing)
+            moves = {Order.SET_ASIDE: due & aside, Order.DELETE: due & ~aside}
+        names = {order: [table.names[file] for file in np.flatnonzero(files).tolist()] for order, files in moves.items()}
+        return {order: sorted(own, key=lambda name: (name.startswith(CHANGE_DATA), name)) for order, own in names.items()}
+
+    def _still_due(self, names: Sequence[str], judged: int, claimed: Mapping[str, str]) -> Collection[str]:
+        # what came back since is needed
+        table, pins = self.load()
+        if table.newest == judged:
+            return names
+        if table is not self.needs.table:
+            raise Refused("its log was rewritten meanwhile; the next sweep goes on")
+        self.needs = self._needs(table, pins, claimed)
+        return [name for name in names if not self.needs.needed[table.numbers_of_names[name]]]
+
+    def _needs(self, table: Table, pins: Pins, claimed: Mapping[str, str]) -> Needs:
+        return Needs.of(table, pins, self.swept, self.going, claimed, keeps_aside=self.order is Order.DELETE_ASIDE)
+
+    def _give(
+        self, order: Order, table: Table, names: Collection[str], listing: Mapping[str, Entry] | None = None
+    ) -> list[SweptTarget]:
+        pace = DeletionPace(0)
+        if order is Order.DELETE:
+            entries = [(listing or {}).get(name) or Entry(name, None, None) for name in names]
+            due = [DueObject(entry.key, entry.version, entry.etag) for entry in entries]
+            return self.place.delete(due, lambda _: None, self.permit, pace, self.parallelism)
+
+        def check(entry: Entry) -> str | None:
+            size = sizes.get(entry.key, 0)
+            return f"it has {entry.size} bytes, and not {size}" if size > 0 and entry.size != size else None
+
+        aside = [DueObject(name, aside=_folder_in_trash(name)) for name in names]
+        sizes = {one.key: table.sizes[table.numbers_of_names[one.key]] for one in aside}
+        sizes |= {f"{TRASH}/{one.aside}/{one.key.rpartition('/')[2]}": sizes[one.key] for one in aside}
+        return cast(TrashPlace, self.place).carry_out(order, aside, check, self.permit, pace, self.parallelism)
+
+    def _restore(self, table: Table, listing: Mapping[str, Entry]) -> None:
+        files = {number: [table.names[file] for file in table.files_of(number).tolist()] for number in self.going}
+        own = {number: {name for name in names if not name.startswith("/")} for number, names in files.items()}
+        answers = self._give(Order.RESTORE, table, sorted(set().union(*own.values())))
+        self.results = {answer.transaction: answer for answer in answers}
+        whole: set[str] = set()
+        for number, names in own.items():
+            faults = [self.results[name] for name in sorted(names) if self.results[name].outcome is not Outcome.RESTORED]
+            whole |= set() if faults else names
+            outcome = next((Outcome.WITHHELD for fault in faults if fault.outcome is Outcome.WITHHELD), Outcome.FAILED)
+            error = f"{long_quote(faults[0].transaction)}: {faults[0].error}" if faults else None
+            self._settle([self.going[number].transaction], outcome if faults else Outcome.RESTORED, error)
+        # a version comes back whole or not at all
+        back = [name for name, answer in self.results.items() if answer.outcome is Outcome.RESTORED and name not in listing]
+        self._give(Order.SET_ASIDE, table, [name for name in back if name not in whole])
+
+    def _conclude(self, needs: Needs) -> None:
+        table, files = needs.table, range(len(needs.newest))
+        results = [self.results.get(table.names[file]) for file in files]
+        outcomes = np.array([str(result.outcome) if result else "" for result in results], dtype=object)
+        stays = table.counts(self.going, outcomes == "")
+        done = table.counts(self.going, (outcomes != "") & (outcomes != str(Outcome.ALREADY_GONE)))
+        # bytes count for the newest target that has a file; what earlier sweeps left, for the newest of all
+        freed, owner = dict.fromkeys(self.going, 0), table.newest_of(self.going)
+        for file, result in zip(files, results, strict=True):
+            if result and result.outcome in (self.order.done, Outcome.HIDDEN):
+                freed[int(owner[file]) if owner[file] >= 0 else max(self.going)] += result.bytes
+        faults: dict[int, SweptTarget | None] = {}
+        for outcome in _FAULTS:
+            faults = {number: results[file] for number, file in self._having(table, outcomes == str(outcome))} | faults
+        for number, target in self.going.items():
+            count = len(table.files_of(number))
+            outcome = self.order.done if done[number] else Outcome.ALREADY_GONE
+            error = needs.sentence(number) if stays[number] else None
+            if fault := faults.get(number):
+                outcome, error = fault.outcome, f"{long_quote(fault.transaction)}: {fault.error}"
+                if (
+                    self.order is Order.SET_ASIDE
+                    and outcome is not Outcome.WITHHELD
+                    and (why := self._bring_back(table, number))
+                ):
+                    outcome, error = Outcome.WITHHELD, f"{error}. A part of it stays set aside for now: {why}"
+            elif stays[number] == count and self.order is Order.SET_ASIDE:
+                outcome = Outcome.SET_ASIDE
+            elif stays[number] == count:
+                outcome, error = Outcome.KEPT_READABLE, f"version {number} can still be read: {error or 'it has no files'}"
+            is_done, name = outcome is self.order.done, target.transaction
+            self.outcomes[name] = SweptTarget(
+                name, outcome, freed[number] if is_done else 0, error, left=stays[number] if is_done else 0
+            )
+
+    def _bring_back(self, table: Table, number: int) -> str | None:
+        # a version is set aside whole or not at all
+        names = {table.names[file] for file in table.files_of(number).tolist()} & self.results.keys()
+        moved = [name for name in sorted(names) if self.results[name].outcome is Outcome.SET_ASIDE]
+        answers = self._give(Order.RESTORE, table, moved)
+        return next((str(answer.error) for answer in answers if answer.outcome is not Outcome.RESTORED), None)
+
+    def _check_newest(self) -> None:
+        # a commit after the last look may refer to what is gone by now
+        gone = {name for name, answer in self.results.items() if answer.outcome in (Outcome.DELETED, Outcome.SET_ASIDE)}
+        if not gone:
+            return
+        table, _ = self.load()
+        if lost := sorted(gone & table.live_names()):
+            why = f"version {table.newest}, committed meanwhile, needs {long_quote(lost[0])}, which this sweep has taken"
+            numbers = [table.numbers_of_names[name] for name in lost]
+            files = np.zeros(len(table.names), dtype=bool)
+            files[numbers] = True
+            for number, _ in [*self._having(table, files)]:
+                name = self.going[number].transaction
+                remedy = "Restore the table to a version that is whole"
+                self.outcomes[name] = SweptTarget(name, Outcome.FAILED, error=f"{why}. {remedy}")
+
+    def _announce_end(self) -> None:
+        try:
+            self.permit()
+            self.announcer.end(self.load()[0])
+        except Withheld:
+            # the next sweep ends it
+            pass
+
+    def _settle(self, names: Sequence[str], outcome: Outcome, error: str | None = None) -> None:
+        for name in names:
+            self.outcomes.setdefault(name, SweptTarget(name, outcome, error=error))
+
+
+def _folder_in_trash(name: str) -> str:
+    # versions share files, so a file in the trash belongs to no mark
+    return f"0/{int(hashlib.sha256(name.encode(errors='surrogateescape')).hexdigest()[:15], 16)}"

@@ -1,0 +1,302 @@
+"""A table by its log: which file lives in which versions. Everything that a sweep decides follows from these intervals.
+
+A file lives from the version that adds it up to the one that removes it, when these were committed: no time that a writer
+noted counts. A file that is added again lives in several intervals. Change data lives in its one version.
+"""
+
+import re
+from array import array
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from retention_assets.errors import Refused
+from retention_assets.frames.arrays import Bools, Ints
+from retention_assets.stores.delta.actions import Commit
+
+# a file that no version has removed lives up to here
+_OPEN = 2**62
+KEEP_VERSIONS = "retention.keep_versions"
+DELETED_FILES = "delta.deletedFileRetentionDuration"
+LOG_RETENTION = "delta.logRetentionDuration"
+LOG_CLEANUP = "delta.enableExpiredLogCleanup"
+_IN_COMMIT_TIME = "delta.enableInCommitTimestamps"
+_DEFAULTS = {DELETED_FILES: "interval 1 week", LOG_RETENTION: "interval 30 days"}
+_PROPERTY_COMMITS = frozenset({"SET TBLPROPERTIES", "UNSET TBLPROPERTIES"})
+START, END = "VACUUM START", "VACUUM END"
+ENGINE = "retention_assets"
+_PART = re.compile(r"\s*(\d{1,9})\s+(microsecond|millisecond|second|minute|hour|day|week)s?", re.IGNORECASE)
+_UNITS = {"microsecond": 1, "millisecond": 1_000, "second": 1_000_000, "minute": 60_000_000, "hour": 3_600_000_000}
+_UNITS |= {"day": 24 * _UNITS["hour"], "week": 168 * _UNITS["hour"]}
+# files of a copied table are about as old as each other, their commits are not
+_COPIED_WITHIN, _WRITTEN_OVER = timedelta(minutes=1), timedelta(hours=1)
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+@dataclass(frozen=True)
+class Version:
+    """A version as its commit describes it. `base`: the newest version up to it that adds or removes a file."""
+
+    number: int
+    base: int
+    closed_at: datetime
+    # as the writer noted it, and as the file system has it
+    noted_at: datetime | None
+    written_at: datetime
+    operation: str | None
+    engine: str | None
+    user_metadata: str | None
+    changes_data: bool
+    # a CLONE names the table it copies
+    source: str | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        return self.base < self.number
+
+
+@dataclass
+class Table:
+    """Everything that is known of a table up to its newest version."""
+
+    times: str = "auto"
+    versions: dict[int, Version] = field(default_factory=dict)
+    properties: Mapping[str, str] = field(default_factory=dict)
+    id: str = ""
+    keep_versions: str = ""
+    # files of other folders that some version refers to, by number
+    elsewhere: list[int] = field(default_factory=list)
+    # an announcement of ours that has no end yet
+    is_announced: bool = False
+
+    # files by number: name, size or -1, and paths in the log that are not the name
+    names: list[str] = field(default_factory=list)
+    sizes: list[int] = field(default_factory=list)
+    raw: dict[str, int] = field(default_factory=dict)
+    _numbers: dict[str, int] = field(default_factory=dict)
+    # intervals: file, first version, version that removed it
+    _file: "array[int]" = field(default_factory=lambda: array("q"))
+    _begin: "array[int]" = field(default_factory=lambda: array("q"))
+    _end: "array[int]" = field(default_factory=lambda: array("q"))
+    # live files with their vectors, by number, -1 for none; how many of them need each file; its open interval, or -1
+    _live: dict[tuple[str, str | None], tuple[int, int]] = field(default_factory=dict)
+    _count: "array[int]" = field(default_factory=lambda: array("q"))
+    _row: "array[int]" = field(default_factory=lambda: array("q"))
+
+    @property
+    def newest(self) -> int:
+        return next(reversed(self.versions))
+
+    @property
+    def newest_with_files(self) -> int:
+        return self.versions[self.newest].base
+
+    @property
+    def has_commit_times(self) -> bool:
+        return self.properties.get(_IN_COMMIT_TIME, "").lower() == "true"
+
+    def add_commit(self, number: int, commit: Commit, written_at: datetime) -> None:
+        """Take the next version. Raises Refused for properties that can't be read."""
+        if commit.metadata is not None:
+            self._take_metadata(commit)
+        info = commit.info
+        before = self.versions[self.newest] if self.versions else None
+        base = before.base if commit.is_empty and before else number
+        noted_at = _instant(info.get("timestamp"))
+        closed_at = self._time_of(info, noted_at, written_at)
+        if before and closed_at <= before.closed_at:
+            closed_at = before.closed_at + _MILLISECOND
+        parameters = info.get("operationParameters") or {}
+        self.versions[number] = Version(
+            number, base, closed_at, noted_at, written_at, _text(info.get("operation")), _text(info.get("engineInfo")),
+            _text(info.get("userMetadata")), commit.changes_data,
+            _text(parameters.get("source")) if info.get("operation") == "CLONE" else None,
+        )  # fmt: skip
+        if info.get("operation") in (START, END) and str(info.get("engineInfo", "")).startswith(ENGINE):
+            self.is_announced = info["operation"] == START
+        self._apply(number, commit)
+        self.__dict__.pop("intervals", None)
+
+    def _take_metadata(self, commit: Commit) -> None:
+        metadata = commit.metadata or {}
+        properties = {str(name): str(value) for name, value in (metadata.get("configuration") or {}).items()}
+        # a RESTORE brings old properties back, and must not end what they pin
+        if not self.versions or commit.info.get("operation") in _PROPERTY_COMMITS:
+            self.keep_versions = properties.get(KEEP_VERSIONS, "")
+        self.properties, self.id = properties, str(metadata.get("id", ""))
+        for name in (DELETED_FILES, LOG_RETENTION):
+            self.interval(name)
+        self.pinned_by_property()
+
+    def _time_of(self, info: Mapping[str, Any], noted_at: datetime | None, written_at: datetime) -> datetime:
+        if (at := _instant(info.get("inCommitTimestamp"))) and self.has_commit_times:
+            return at
+        if self.times == "commit_info" and noted_at:
+            return noted_at
+        return max(noted_at or written_at, written_at)
+
+    def _apply(self, number: int, commit: Commit) -> None:
+        touched: set[int] = set()
+        for action in commit.removes:
+            if live := self._live.pop(action.key, None):
+                self._count_files(live, -1, touched)
+        for action in commit.adds:
+            file = self._number(action.name, action.path, action.size)
+            vector = self._number(action.vector_file, action.vector_file, None) if action.vector_file else -1
+            if action.key not in self._live:
+                self._count_files((file, vector), 1, touched)
+            self._live[action.key] = file, vector
+        for file in touched:
+            row, is_live = self._row[file], self._count[file] > 0
+            if is_live and row < 0:
+                self._open_interval(file, number)
+            elif not is_live and row >= 0:
+                self._end[row], self._row[file] = number, -1
+        for action in commit.change_data:
+            file = self._number(action.name, action.path, action.size)
+            if self._row[file] < 0:
+                self._open_interval(file, number)
+                self._end[self._row[file]], self._row[file] = number + 1, -1
+
+    def _count_files(self, files: tuple[int, int], by: int, touched: set[int]) -> None:
+        for file in files:
+            if file >= 0:
+                self._count[file] += by
+                touched.add(file)
+
+    def _number(self, name: str, path: str, size: int | None) -> int:
+        if (file := self._numbers.get(name)) is None:
+            file = self._numbers[name] = len(self.names)
+            self.names.append(name)
+            self.sizes.append(-1 if size is None else size)
+            self._count.append(0)
+            self._row.append(-1)
+            if name[0] == "/":
+                self.elsewhere.append(file)
+            elif path != name:
+                self.raw[path] = file
+        return file
+
+    def _open_interval(self, file: int, number: int) -> None:
+        self._row[file] = len(self._file)
+        self._file.append(file)
+        self._begin.append(number)
+        self._end.append(_OPEN)
+
+    @cached_property
+    def intervals(self) -> tuple[Ints, Ints, Ints]:
+        """Return file, first version and version of removal of each interval."""
+        file, begin, end = (np.array(column, dtype=np.int64) for column in (self._file, self._begin, self._end))
+        return file, begin, end
+
+    def interval(self, name: str) -> timedelta:
+        """Return the length of a property that is an interval. Raises Refused for one that can't be read."""
+        text = self.properties.get(name, _DEFAULTS[name])
+        rest = re.sub(r"^\s*interval\s", "", text, flags=re.IGNORECASE)
+        micros, at = 0, 0
+        while part := _PART.match(rest, at):
+            micros, at = micros + int(part[1]) * _UNITS[part[2].lower()], part.end()
+        if not at or rest[at:].strip():
+            raise Refused(f"its property {name} is {text!r}, which is no interval such as 'interval 7 days'")
+        return timedelta(microseconds=micros)
+
+    def pinned_by_property(self) -> list[int]:
+        """Return the versions that the table itself names. Raises Refused for a list that can't be read."""
+        try:
+            return sorted({int(part) for part in self.keep_versions.split(",")}) if self.keep_versions.strip() else []
+        except ValueError:
+            raise Refused(
+                f"its property {KEEP_VERSIONS} is {self.keep_versions!r}, and not versions such as '3,17'. "
+                "Set it anew: ALTER TABLE … SET TBLPROPERTIES"
+            ) from None
+
+    @property
+    def is_copied(self) -> bool:
+        """True if the times of its commits are those of a copy."""
+        if self.has_commit_times or self.times == "commit_info" or len(self.versions) < 2:
+            return False
+        noted = [version.noted_at for version in self.versions.values() if version.noted_at]
+        written = [version.written_at for version in self.versions.values()]
+        return bool(noted) and max(written) - min(written) <= _COPIED_WITHIN and max(noted) - min(noted) > _WRITTEN_OVER
+
+    @property
+    def numbers_of_names(self) -> Mapping[str, int]:
+        return self._numbers
+
+    def live_names(self) -> set[str]:
+        """Return the files that readers of the newest version need."""
+        return {self.names[file] for files in self._live.values() for file in files if file >= 0}
+
+    @property
+    def live_count(self) -> int:
+        return len(self._live)
+
+    @property
+    def live_bytes(self) -> int | None:
+        """Bytes of the newest version's data files; None where the log does not have all sizes."""
+        sizes = [self.sizes[file] for file, _ in self._live.values()]
+        return None if -1 in sizes else sum(sizes)
+
+    def newest_of(self, versions: Collection[int]) -> Ints:
+        """Return for each file the newest of some versions that has it; -1 if none does."""
+        wanted = np.array(sorted(versions), dtype=np.int64)
+        file, begin, end = self.intervals
+        newest = np.full(len(self.names), -1, dtype=np.int64)
+        if len(wanted):
+            last = np.searchsorted(wanted, end) - 1
+            found = np.where(last >= 0, wanted[last], -1)
+            np.maximum.at(newest, file, np.where(found >= begin, found, -1))
+        return newest
+
+    def counts(self, versions: Collection[int], files: Bools) -> dict[int, int]:
+        """Return how many of some files each version has."""
+        wanted, chosen = np.array(sorted(versions), dtype=np.int64), np.zeros(len(self.names), dtype=bool)
+        chosen[: len(files)] = files
+        file, begin, end = self.intervals
+        rows, changes = chosen[file], np.zeros(len(wanted) + 1, dtype=np.int64)
+        np.add.at(changes, np.searchsorted(wanted, begin[rows]), 1)
+        np.add.at(changes, np.searchsorted(wanted, end[rows]), -1)
+        return dict(zip(wanted.tolist(), np.cumsum(changes)[:-1].tolist(), strict=True))
+
+    def files_of(self, version: int) -> Ints:
+        """Return the files of a version, its change data among them."""
+        file, begin, end = self.intervals
+        return file[(begin <= version) & (version < end)]
+
+    def file_sizes(self) -> Ints:
+        """Return the bytes of each file; 0 where the log does not have them, as for the files of deletion vectors."""
+        return np.maximum(np.array(self.sizes, dtype=np.int64), 0)
+
+    def exclusive_bytes(self) -> tuple[dict[int, int], dict[int, int]]:
+        """Return bytes and number of the files that one version alone has, by version. Empty ones count with their base."""
+        file, begin, end = self.intervals
+        full = np.array([version.number for version in self.versions.values() if not version.is_empty], dtype=np.int64)
+        spans = np.searchsorted(full, end) - np.searchsorted(full, begin)
+        total = np.bincount(file, weights=spans, minlength=len(self.names)) if len(file) else np.zeros(0)
+        alone: Bools = (total[file] == 1) & (spans == 1) if len(file) else np.zeros(0, dtype=bool)
+        sizes, counts = dict[int, int](), dict[int, int]()
+        for number, owner in zip(file[alone].tolist(), full[np.searchsorted(full, begin[alone])].tolist(), strict=True):
+            if not self.names[number].startswith("/"):
+                sizes[owner] = sizes.get(owner, 0) + max(0, self.sizes[number])
+                counts[owner] = counts.get(owner, 0) + 1
+        return sizes, counts
+
+    def base_of(self, number: int) -> int:
+        """Return the version whose files a version has; its own number if it is not in the log."""
+        version = self.versions.get(number)
+        return version.base if version else number
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _instant(milliseconds: object) -> datetime | None:
+    # a writer may note anything
+    if not isinstance(milliseconds, int) or abs(milliseconds) > 253_402_300_799_000:
+        return None
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=milliseconds)

@@ -1,0 +1,203 @@
+"""Environments of the store's tests: tables on a disk, and copies of them in a bucket."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from retention_assets.frames import sound_log
+from retention_assets.outcomes import Outcome
+from retention_assets.stores.delta import DeltaSettings
+from retention_assets.stores.delta.store import DeltaStore
+from retention_assets.stores.protocol import Store, SweptTarget, Target
+from retention_assets_tests.histories import history
+from retention_assets_tests.stores.contract import Environment
+from retention_assets_tests.stores.delta.tables import Table, file_uris, files, versions
+from retention_assets_tests.stores.files.environments import S3
+from retention_assets_tests.stores.iceberg.tables import undeletable
+from retention_assets_tests.stores.places.test_delete_markers import NUMBERS, client_of
+
+LOG = "_delta_log"
+
+
+def open_tables(folder: Path | str, **settings: object) -> DeltaStore:
+    return open_globs(f"{folder}/*", **settings)
+
+
+def open_globs(*globs: str, **settings: object) -> DeltaStore:
+    return DeltaStore(DeltaSettings.model_validate({"name": "lh", "tables": [*globs], **settings}))
+
+
+@dataclass(frozen=True)
+class Swept:
+    """What a sweep answered by version, and the files that it took, by their names in the table."""
+
+    answers: Mapping[int, SweptTarget]
+    gone: set[str]
+    # what was not swept
+    kept: set[int]
+
+    def outcomes(self) -> dict[int, Outcome]:
+        return {number: answer.outcome for number, answer in self.answers.items()}
+
+
+def keep(folder: Path, *retained: int, meanwhile: Callable[[], object] = lambda: None, **settings: Any) -> Swept:
+    """Sweep all versions of a table but these, and see that its log is as it was but for announcements."""
+    store, dataset, before = open_tables(folder.parent, **settings), f"lh/{folder.name}", files(folder)
+    log = sound_log(store.read([dataset]))
+    assert log.datasets["fault"].to_pylist() == [None]
+    # a version without files of its own is kept with the one before it
+    bases: dict[int, list[int]] = {}
+    for row in log.transactions.to_pylist():
+        number = int(row["transaction"])
+        bases.setdefault(number if row["type"] == "SNAPSHOT" else max(bases), []).append(number)
+    kept = {base for base, numbers in bases.items() if not {*numbers}.isdisjoint(retained)}
+    going = [str(number) for number in bases if number not in kept]
+    notes = {prepared.transaction: prepared for prepared in store.prepare(dataset, going)}
+    meanwhile()
+    answers = store.sweep(dataset, [Target(name, notes[name].note) for name in going], 2)
+    after = files(folder)
+    assert {name: after.get(name) for name in before if name.startswith(LOG)} == {
+        name: held for name, held in before.items() if name.startswith(LOG)
+    }
+    assert all(after[name] == before[name] for name in before.keys() & after.keys())
+    return Swept({int(answer.transaction): answer for answer in answers}, before.keys() - after.keys(), kept)
+
+
+class LocalTables(Environment):
+    datasets: tuple[str, ...] = ("lh/t1", "lh/t2", "lh/t3")
+    recounts = False
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "tables"
+
+    def store(self) -> Store:
+        return open_tables(self.folder)
+
+    def write(self, dataset: str, drawing: str) -> dict[str, str]:
+        drawn = history(drawing, dataset=dataset).transactions
+        table = Table(self._table(dataset), 0)
+        return {row["transaction"]: str(table.overwrite(number) if number else 0) for number, row in enumerate(drawn)}
+
+    def commit(self, dataset: str) -> str:
+        return str(Table.open(self._table(dataset)).overwrite(99))
+
+    def everything(self) -> dict[str, bytes]:
+        return {str(file.relative_to(self.folder)): file.read_bytes() for file in self.folder.rglob("*") if file.is_file()}
+
+    def data(self) -> dict[str, bytes]:
+        return {name: held for name, held in self.everything().items() if name.split("/")[1][0] not in "._"}
+
+    def owned(self, dataset: str, transaction: str) -> set[str]:
+        needed = {number: self._needed(dataset, number) for number in versions(self._table(dataset))}
+        return needed.pop(int(transaction)).difference(*needed.values())
+
+    def reached(self, dataset: str, transaction: str) -> set[str]:
+        return self._needed(dataset, int(transaction))
+
+    def occupy(self, dataset: str, transaction: str) -> None:
+        for name in self.owned(dataset, transaction):
+            self._put(name, b"something else")
+
+    def _put(self, name: str, content: bytes) -> None:
+        (self.folder / name).write_bytes(content)
+
+    @contextmanager
+    def broken(self, dataset: str, transaction: str) -> Iterator[None]:
+        with undeletable(*(str(self.folder / name) for name in self.owned(dataset, transaction))):
+            yield
+
+    def _table(self, dataset: str) -> Path:
+        return self.folder / dataset.rpartition("/")[2]
+
+    def _needed(self, dataset: str, number: int) -> set[str]:
+        return {str(Path(place).relative_to(self.folder)) for place in file_uris(self._table(dataset), number)}
+
+
+class VersionedTables(LocalTables):
+    """Tables in a bucket that keeps versions."""
+
+    has_clock = True
+
+    def __init__(self, folder: Path, endpoint: str) -> None:
+        super().__init__(folder)
+        self.client, self.bucket = client_of(endpoint), f"delta{next(NUMBERS)}"
+        self.client.create_bucket(Bucket=self.bucket)
+        self.client.put_bucket_versioning(Bucket=self.bucket, VersioningConfiguration={"Status": "Enabled"})
+
+    def store(self) -> Store:
+        return open_tables(f"s3://{self.bucket}/tables")
+
+    def write(self, dataset: str, drawing: str) -> dict[str, str]:
+        ids = super().write(dataset, drawing)
+        for name, content in LocalTables.everything(self).items():
+            if name.startswith(dataset.rpartition("/")[2]):
+                self._put(name, content)
+        return ids
+
+    def commit(self, dataset: str) -> str:
+        before = LocalTables.everything(self).keys()
+        number = super().commit(dataset)
+        for name, content in LocalTables.everything(self).items():
+            if name not in before:
+                self._put(name, content)
+        return number
+
+    def everything(self) -> dict[str, bytes]:
+        page = self.client.list_objects_v2(Bucket=self.bucket)
+        keys = [item["Key"] for item in page.get("Contents", ())]
+        return {key.removeprefix("tables/"): self.client.get_object(Bucket=self.bucket, Key=key)["Body"].read() for key in keys}
+
+    def _put(self, name: str, content: bytes) -> None:
+        self.client.put_object(Bucket=self.bucket, Key=f"tables/{name}", Body=content)
+
+    @contextmanager
+    def broken(self, dataset: str, transaction: str) -> Iterator[None]:
+        # only asked in the contract that all stores pass
+        raise NotImplementedError
+
+
+class S3Tables(LocalTables):
+    """Tables written on a disk, and put into a bucket; the log of the disk is that of the bucket but for announcements."""
+
+    has_clock = True
+
+    def __init__(self, folder: Path, s3: S3) -> None:
+        super().__init__(folder)
+        self.s3 = s3
+
+    def store(self) -> Store:
+        return open_tables(f"s3://{self.s3.bucket}/tables")
+
+    def write(self, dataset: str, drawing: str) -> dict[str, str]:
+        ids = super().write(dataset, drawing)
+        self._upload()
+        return ids
+
+    def commit(self, dataset: str) -> str:
+        number = super().commit(dataset)
+        self._upload()
+        return number
+
+    def everything(self) -> dict[str, bytes]:
+        return {key.removeprefix("tables/"): held for key, held in self.s3.objects().items()}
+
+    @contextmanager
+    def broken(self, dataset: str, transaction: str) -> Iterator[None]:
+        keys = [f"tables/{name}" for name in self.owned(dataset, transaction)]
+
+        def denied(method: str, query: str, body: bytes) -> tuple[str, str] | None:
+            if method != "POST" or "delete" not in query:
+                return None
+            return self.s3.deletes(body, dict.fromkeys(keys, "AccessDenied"))
+
+        self.s3.faults.append(denied)
+        yield
+        self.s3.faults.remove(denied)
+
+    def _upload(self) -> None:
+        there = self.s3.objects()
+        for name, content in LocalTables.everything(self).items():
+            if f"tables/{name}" not in there:
+                self.s3.put(f"tables/{name}", content)

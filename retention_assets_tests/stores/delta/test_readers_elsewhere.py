@@ -1,0 +1,149 @@
+"""Other tables and streams that need files of a table: clones by absolute paths, and readers that lag behind."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from retention_assets.frames import sound_log
+from retention_assets.outcomes import Outcome
+from retention_assets_tests.stores.delta.environments import Swept, keep, open_globs, open_tables
+from retention_assets_tests.stores.delta.golden import GoldenTable, clone_of
+from retention_assets_tests.stores.delta.tables import Table, file_uris
+
+SCHEMES = ("file://", "file:", "")
+
+
+def source(folder: Path) -> GoldenTable:
+    table = GoldenTable(folder, partitioned=True)
+    for number in range(4):
+        table.replace(table.add_file(number, p="a b"))
+    return table
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_23_a_file_of_the_source_stays_while_the_clone_is_known(scheme: str, tmp_path: Path) -> None:
+    table = source(tmp_path / "tables" / "t")
+    clone = clone_of(tmp_path / "clones" / "c", table, 1, scheme)
+    swept = keep(table.folder, 3, also_read=[str(clone.folder)])
+    assert swept.outcomes() == {0: Outcome.DELETED, 1: Outcome.KEPT_READABLE, 2: Outcome.DELETED}
+    assert f"the table {clone.folder} needs all of its files" in str(swept.answers[1].error)
+    assert clone.files(0) == {file for file in clone.files(0) if file.exists()}
+    shutil.rmtree(clone.folder)
+    assert keep(table.folder, 3, also_read=[str(clone.folder)]).outcomes()[1] is Outcome.DELETED
+
+
+def test_23_a_clone_of_the_same_store_is_known_without_being_named(tmp_path: Path) -> None:
+    table = source(tmp_path / "t")
+    clone_of(tmp_path / "c", table, 1)
+    assert keep(table.folder, 3).outcomes()[1] is Outcome.KEPT_READABLE
+
+
+def test_23_nothing_is_swept_while_a_clone_can_not_be_read(tmp_path: Path) -> None:
+    table = source(tmp_path / "tables" / "t")
+    clone = clone_of(tmp_path / "clones" / "c", table, 1)
+    (clone.log / f"{1:020}.json").unlink()
+    for place in (clone.folder, tmp_path / "clones" / "*"):
+        with pytest.raises(Exception, match="commit 1 is missing"):
+            keep(table.folder, 3, also_read=[str(place)])
+    shutil.rmtree(tmp_path / "clones")
+    with pytest.raises(Exception, match="does not exist"):
+        keep(table.folder, 3, also_read=[str(tmp_path / "clones" / "*")])
+
+
+def test_a_clone_in_the_store_that_can_not_be_read_stops_the_sweep_of_its_source_alone(tmp_path: Path) -> None:
+    table, other = source(tmp_path / "t"), source(tmp_path / "u")
+    clone = clone_of(tmp_path / "c", table, 1)
+    (clone.log / f"{1:020}.json").unlink()
+    with pytest.raises(Exception, match="names this table and can't be read"):
+        keep(table.folder, 3)
+    assert len(keep(other.folder, 3).gone) == 3
+
+
+def test_a_sweep_of_a_clone_deletes_its_own_files_alone(tmp_path: Path) -> None:
+    table = source(tmp_path / "t")
+    clone = clone_of(tmp_path / "c", table, 1)
+    clone.replace(clone.add_file(200))
+    clone.replace(clone.add_file(300))
+    swept = keep(clone.folder, clone.version)
+    assert len(swept.gone) == 2
+    assert all(file.exists() for file in table.files(1))
+
+
+def test_a_clone_that_the_settings_do_not_name_is_named(tmp_path: Path) -> None:
+    table = source(tmp_path / "other" / "t")
+    clone = clone_of(tmp_path / "tables" / "c", table, 1)
+    info = clone.log / f"{0:020}.json"
+    lines = [json.loads(line) for line in info.read_text("utf-8").splitlines()]
+    lines[0]["commitInfo"]["operationParameters"] = {"source": f"delta.`{table.folder}`", "sourceVersion": "1"}
+    info.write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
+    [warning] = open_tables(tmp_path / "tables").warnings()
+    assert f"Version 0 of lh/c is a clone of delta.`{table.folder}`" in warning
+    assert open_globs(str(tmp_path / "tables" / "*"), str(table.folder)).warnings() == []
+
+
+def stream(folder: Path, table: str, *versions: int) -> None:
+    (folder / "offsets").mkdir(parents=True)
+    for number, version in enumerate(versions):
+        offset = {
+            "sourceVersion": 1,
+            "reservoirId": table,
+            "reservoirVersion": version,
+            "index": -1,
+            "isStartingVersion": False,
+        }
+        lines = ["v1", json.dumps({"batchWatermarkMs": 0}), json.dumps(offset), json.dumps({"logOffset": 7}), "-"]
+        (folder / "offsets" / str(number)).write_text("\n".join(lines), "utf-8")
+
+
+def overwritten(folder: Path) -> tuple[Table, str]:
+    table = Table(folder, 0)
+    for number in range(1, 5):
+        table.overwrite(number)
+    return table, str(table.opened.metadata().id)
+
+
+def sweep(table: Table, **settings: Any) -> Swept:
+    return keep(table.folder, 4, **settings)
+
+
+def test_versions_that_a_stream_still_reads_are_pinned(tmp_path: Path) -> None:
+    table, own = overwritten(tmp_path / "tables" / "t")
+    stream(tmp_path / "checkpoints" / "late", own, 2, 3)
+    stream(tmp_path / "checkpoints" / "of another table", "another", 0)
+    swept = sweep(table, streams=[str(tmp_path / "checkpoints" / "*")])
+    expected = {0: Outcome.DELETED, 1: Outcome.DELETED, 2: Outcome.SPARED, 3: Outcome.SPARED}
+    assert swept.outcomes() == expected
+    store = open_tables(tmp_path / "tables", streams=[str(tmp_path / "checkpoints" / "*")])
+    tags = [row["tags"] for row in sound_log(store.read(["lh/t"])).transactions.to_pylist()][2:5]
+    assert tags == [["stream late: 2"], ["stream late: 3"], ["stream late: 4"]]
+
+
+@pytest.mark.parametrize("content", ["v1\n{}\n{not json", None])
+def test_a_stream_that_can_not_be_read_pins_every_version(content: str | None, tmp_path: Path) -> None:
+    table, own = overwritten(tmp_path / "tables" / "t")
+    stream(tmp_path / "checkpoints" / "late", own, 4)
+    offsets = tmp_path / "checkpoints" / "late" / "offsets"
+    if content is None:
+        shutil.rmtree(offsets)
+    else:
+        (offsets / "1").write_text(content, "utf-8")
+    settings: dict[str, Any] = {"streams": [str(tmp_path / "checkpoints" / "late")]}
+    assert set(sweep(table, **settings).outcomes().values()) == {Outcome.SPARED}
+    assert "every version of every table stays" in open_tables(tmp_path / "tables", **settings).warnings()[0]
+
+
+def test_pins_of_the_table_hold_until_somebody_sets_them_anew(tmp_path: Path) -> None:
+    table, _ = overwritten(tmp_path / "t")
+    table.set_properties({"retention.keep_versions": "1, 3"})
+    # brings the properties of version 2 back
+    restored = table.restore(2)
+    assert keep(table.folder, restored).outcomes() == {
+        0: Outcome.DELETED, 1: Outcome.SPARED, 2: Outcome.KEPT_READABLE, 3: Outcome.SPARED, 4: Outcome.DELETED
+    }  # fmt: skip
+    table = Table.open(table.folder)
+    table.set_properties({"retention.keep_versions": "3"})
+    assert keep(table.folder, restored, 3).outcomes()[1] is Outcome.DELETED
+    assert file_uris(table.folder, 3)
