@@ -54,10 +54,7 @@ class TableReader:
         self._lock = Lock()
 
     def read(self, folder: TableFolder) -> Table | None:
-        """Return a table as it is now; None if there is none. Raises Refused for a log that can't be relied on.
-
-        The table is shared: it grows when it is read again.
-        """
+        """Return a table as it is now; None if there is none. Raises Refused for a log that can't be relied on."""
         with self._lock:
             known = self._known.setdefault(folder.canonical, _Known(Table(self._times), (), RLock()))
             self._known.move_to_end(folder.canonical)
@@ -68,11 +65,7 @@ class TableReader:
                 if not (listed := folder.list_log()):
                     return None
                 return _update(known, folder, listed, self._times)
-            except (Refused, OSError, KeyError, TypeError, ValueError, AttributeError) as fault:
-                # half of a commit may have been taken
-                known.table, known.read = Table(self._times), ()
-                if isinstance(fault, Refused):
-                    raise
+            except (OSError, KeyError, TypeError, ValueError, AttributeError) as fault:
                 raise Refused(f"its log can't be read: {type(fault).__name__}: {fault}") from fault
 
 
@@ -82,10 +75,13 @@ def _update(known: _Known, folder: TableFolder, listed: Sequence[LogFile], times
     if missing := set(range(first, newest)) - files.commits.keys():
         raise Refused(f"commit {min(missing)} is missing between {first} and {newest}")
     read = [file for number, file in sorted(files.commits.items()) if number in known.table.versions]
-    if not known.read or known.read != read:
-        known.table = Table(times)
-        _begin(known.table, folder, files, first)
-    table = known.table
+    if known.read and known.read == read and newest in known.table.versions:
+        return known.table
+    if known.read and known.read == read:
+        table = known.table.copy()
+    else:
+        table = Table(times)
+        _begin(table, folder, files, first)
     after = table.newest + 1 if table.versions else first
     new = [files.commits[number] for number in range(after, newest + 1)]
     for number, file, content in zip(range(after, newest + 1), new, folder.read([file.name for file in new]), strict=True):
@@ -95,8 +91,9 @@ def _update(known: _Known, folder: TableFolder, listed: Sequence[LogFile], times
             raise Refused(f"commit {number} can't be relied on: {fault}") from fault
         if not (table.id and table.properties is not None):
             raise Refused(f"commit {number} comes before any metadata")
-    if new and newest in files.checksums:
+    if newest in files.checksums:
         _check_sum(folder, table, files.checksums[newest])
+    known.table = table
     known.read = [file for number, file in sorted(files.commits.items()) if number in table.versions]
     return table
 

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple, Self
@@ -11,11 +10,10 @@ import numpy as np
 
 from retention_assets.errors import Refused, quote
 from retention_assets.frames.arrays import Bools, Ints
-from retention_assets.stores.concurrency import map_concurrently
 from retention_assets.stores.delta.folder import CHANGE_DATA
 from retention_assets.stores.delta.log import Pins
 from retention_assets.stores.delta.table import Table
-from retention_assets.stores.places import Entry, Place
+from retention_assets.stores.places import Entry
 from retention_assets.stores.protocol import PreparedTarget, Remains, Target
 
 # files that an explanation names
@@ -154,14 +152,6 @@ def remains_of(needs: Needs, targets: Sequence[Target], listing: Mapping[str, En
 def is_listed(table: Table, listing: Mapping[str, Entry]) -> Bools:
     """Tell of each file of a table if it is in its folder."""
     return np.fromiter((name in listing for name in table.names), bool, len(table.names))
-
-
-def list_files(place: Place, parallelism: int) -> dict[str, Entry]:
-    """List the folder of a table. Raises Refused if it can't be listed completely."""
-    shares = place.shares(parallelism)
-    with ThreadPoolExecutor(max(1, parallelism)) as threads:
-        listed = map_concurrently(threads, lambda share: list(place.entries(share)), shares)
-    return {entry.key: entry for part in listed for entry in part}
 
 
 def check_names(table: Table, listing: Mapping[str, Entry]) -> None:

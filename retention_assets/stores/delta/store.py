@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Self
 
 import pyarrow as pa
@@ -21,6 +22,7 @@ from retention_assets.policy.durations import Duration
 from retention_assets.policy.model import Policy
 from retention_assets.settings.places import mask_secrets
 from retention_assets.stores.delta.announcements import Announcer
+from retention_assets.stores.delta.delete import TableFiles
 from retention_assets.stores.delta.folder import LogFile, TableFolder, find_folders
 from retention_assets.stores.delta.log import Line, Pins, TableReader, lines_of, token_of
 from retention_assets.stores.delta.needs import (
@@ -28,7 +30,6 @@ from retention_assets.stores.delta.needs import (
     Swept,
     check_names,
     is_listed,
-    list_files,
     number_of,
     prepare_versions,
     remains_of,
@@ -189,8 +190,8 @@ class DeltaStore(LazyStore[DeltaSettings]):
             if (opened := self._open(dataset)) is None:
                 raise Refused(f"there is no table {quote(dataset)} in the settings' folders. Nothing is recorded as gone")
             folder, table = opened
-            place = self._place(folder)
-            if order is Order.SET_ASIDE and isinstance(place, TrashPlace) and (fault := place.undo_fault()):
+            files = TableFiles(self._place(folder), permit, parallelism)
+            if order is Order.SET_ASIDE and isinstance(files.place, TrashPlace) and (fault := files.place.undo_fault()):
                 raise Refused(fault)
         except Exception as fault:  # noqa: BLE001 - drivers have exceptions of their own
             outcome = Outcome.WITHHELD if not order.deletes and any(one.begun_earlier for one in targets) else Outcome.FAILED
@@ -202,12 +203,9 @@ class DeltaStore(LazyStore[DeltaSettings]):
                 raise Refused("another table has the name now, or none; the files of the earlier table stay")
             return now, self._pins(now)
 
-        table_id = table.id
-        announcer = Announcer(folder, self.settings.announce)
-        swept = self._swept_of(dataset)
-        return TableOrder(order, place, load, lambda: self._others.claims(folder), swept, announcer, permit, parallelism).run(
-            targets
-        )
+        table_id, announcer = table.id, Announcer(folder, self.settings.announce)
+        claims, swept = partial(self._others.claims, folder), self._swept_of(dataset)
+        return TableOrder(order, files, load, claims, swept, announcer, permit).run(targets)
 
     def place(self, dataset: str, claim: bool = False) -> str | None:  # noqa: ARG002 - a table has an identity of its own
         """Return the id of the table and its folder. None without a table: the sweep reports that."""
@@ -229,7 +227,7 @@ class DeltaStore(LazyStore[DeltaSettings]):
         if (opened := self._open(dataset)) is None:
             return lambda _: []
         folder, table = opened
-        missing = ~is_listed(table, list_files(self._place(folder), _THREADS))
+        missing = ~is_listed(table, self._files(folder).listing())
         missing[table.elsewhere] = False
 
         def find(transactions: Sequence[str]) -> list[str]:
@@ -244,7 +242,7 @@ class DeltaStore(LazyStore[DeltaSettings]):
         if (opened := self._open(dataset)) is None:
             return {}
         folder, table = opened
-        listing = list_files(self._place(folder), _THREADS)
+        listing = self._files(folder).listing()
         numbers = [number_of(target.transaction) for target in targets]
         needs = Needs.of(table, self._pins(table), self._swept_of(dataset), numbers, self._others.claims(folder))
         return remains_of(needs, targets, listing)
@@ -263,7 +261,7 @@ class DeltaStore(LazyStore[DeltaSettings]):
             if (opened := self._open_one(dataset, folders)) is None:
                 return []
             folder, table = opened
-            listing = list_files(self._place(folder), 1)
+            listing = self._files(folder).listing()
             check_names(table, listing)
             pins = Pins.of(table, streams.of(table.id))
             spares = self.settings.window_below_table == "spare"
@@ -318,6 +316,9 @@ class DeltaStore(LazyStore[DeltaSettings]):
         # one question for two answers, once
         at, listed = self._listed.pop(folder.canonical, (float("-inf"), ()))
         return listed if moment().running - at < _LATELY else folder.list_log()
+
+    def _files(self, folder: TableFolder) -> TableFiles:
+        return TableFiles(self._place(folder), always, _THREADS)
 
     def _place(self, folder: TableFolder) -> Place:
         return open_place(folder.location, self.settings.guarded)

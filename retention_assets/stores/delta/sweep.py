@@ -4,10 +4,8 @@ No file of the log is changed or removed: what goes are the files that no retain
 from three sets of versions: in sight for what is retained, in the trash for what is set aside, nowhere for everything else.
 """
 
-import hashlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import cast
 
 import numpy as np
 
@@ -15,6 +13,7 @@ from retention_assets.errors import Refused, Withheld
 from retention_assets.frames.arrays import Bools
 from retention_assets.outcomes import Order, Outcome
 from retention_assets.stores.delta.announcements import Announcer
+from retention_assets.stores.delta.delete import TableFiles
 from retention_assets.stores.delta.folder import CHANGE_DATA
 from retention_assets.stores.delta.log import Pins
 from retention_assets.stores.delta.needs import (
@@ -23,12 +22,11 @@ from retention_assets.stores.delta.needs import (
     VersionNote,
     check_names,
     is_listed,
-    list_files,
     long_quote,
     number_of,
 )
 from retention_assets.stores.delta.table import Table
-from retention_assets.stores.places import TRASH, DeletionPace, DueObject, Entry, Place, TrashPlace
+from retention_assets.stores.places import Entry
 from retention_assets.stores.protocol import Permit, SweptTarget, Target, error_text
 
 # files between two looks at the log
@@ -46,7 +44,7 @@ class TableOrder:
     """An order about one table. Reads the table anew as often as it needs to be sure."""
 
     order: Order
-    place: Place
+    files: TableFiles
     # reads the table and its pins as they are now
     load: Callable[[], tuple[Table, Pins]]
     # files of this folder that other tables refer to, with the name of the table; raises Refused if that is unknown
@@ -54,7 +52,6 @@ class TableOrder:
     swept: Swept
     announcer: Announcer
     permit: Permit
-    parallelism: int
     outcomes: dict[str, SweptTarget] = field(default_factory=dict)
     # targets with files, by version
     going: dict[int, Target] = field(default_factory=dict)
@@ -83,7 +80,7 @@ class TableOrder:
             self._sort(table, pins, targets)
             if not self.going:
                 return
-            claimed, listing = self.find_claims(), list_files(self.place, self.parallelism)
+            claimed, listing = self.find_claims(), self.files.listing()
             check_names(table, listing)
             if self.order is Order.RESTORE:
                 self._restore(table, listing)
@@ -102,7 +99,7 @@ class TableOrder:
             for order, names in moves.items():
                 for at in range(0, len(names), _FILES):
                     part = self._still_due(names[at : at + _FILES], judged, claimed)
-                    self.results |= {one.transaction: one for one in self._give(order, table, part, listing)}
+                    self.results |= {one.transaction: one for one in self.files.carry_out(order, table, part, listing)}
             self._conclude(self.needs)
             self._check_newest()
             if self.announcer.begun_at is not None or table.is_announced:
@@ -184,7 +181,7 @@ class TableOrder:
         table, pins = self.load()
         if table.newest == judged:
             return names
-        if table is not self.needs.table:
+        if table.lineage is not self.needs.table.lineage:
             raise Refused("its log was rewritten meanwhile; the next sweep goes on")
         self.needs = self._needs(table, pins, claimed)
         return [name for name in names if not self.needs.needed[table.numbers_of_names[name]]]
@@ -192,28 +189,10 @@ class TableOrder:
     def _needs(self, table: Table, pins: Pins, claimed: Mapping[str, str]) -> Needs:
         return Needs.of(table, pins, self.swept, self.going, claimed, keeps_aside=self.order is Order.DELETE_ASIDE)
 
-    def _give(
-        self, order: Order, table: Table, names: Collection[str], listing: Mapping[str, Entry] | None = None
-    ) -> list[SweptTarget]:
-        pace = DeletionPace(0)
-        if order is Order.DELETE:
-            entries = [(listing or {}).get(name) or Entry(name, None, None) for name in names]
-            due = [DueObject(entry.key, entry.version, entry.etag) for entry in entries]
-            return self.place.delete(due, lambda _: None, self.permit, pace, self.parallelism)
-
-        def check(entry: Entry) -> str | None:
-            size = sizes.get(entry.key, 0)
-            return f"it has {entry.size} bytes, and not {size}" if size > 0 and entry.size != size else None
-
-        aside = [DueObject(name, aside=_folder_in_trash(name)) for name in names]
-        sizes = {one.key: table.sizes[table.numbers_of_names[one.key]] for one in aside}
-        sizes |= {f"{TRASH}/{one.aside}/{one.key.rpartition('/')[2]}": sizes[one.key] for one in aside}
-        return cast(TrashPlace, self.place).carry_out(order, aside, check, self.permit, pace, self.parallelism)
-
     def _restore(self, table: Table, listing: Mapping[str, Entry]) -> None:
         files = {number: [table.names[file] for file in table.files_of(number).tolist()] for number in self.going}
         own = {number: {name for name in names if not name.startswith("/")} for number, names in files.items()}
-        answers = self._give(Order.RESTORE, table, sorted(set().union(*own.values())))
+        answers = self.files.carry_out(Order.RESTORE, table, sorted(set().union(*own.values())))
         self.results = {answer.transaction: answer for answer in answers}
         whole: set[str] = set()
         for number, names in own.items():
@@ -224,7 +203,7 @@ class TableOrder:
             self._settle([self.going[number].transaction], outcome if faults else Outcome.RESTORED, error)
         # a version comes back whole or not at all
         back = [name for name, answer in self.results.items() if answer.outcome is Outcome.RESTORED and name not in listing]
-        self._give(Order.SET_ASIDE, table, [name for name in back if name not in whole])
+        self.files.carry_out(Order.SET_ASIDE, table, [name for name in back if name not in whole])
 
     def _conclude(self, needs: Needs) -> None:
         table, files = needs.table, range(len(needs.newest))
@@ -265,7 +244,7 @@ class TableOrder:
         # a version is set aside whole or not at all
         names = {table.names[file] for file in table.files_of(number).tolist()} & self.results.keys()
         moved = [name for name in sorted(names) if self.results[name].outcome is Outcome.SET_ASIDE]
-        answers = self._give(Order.RESTORE, table, moved)
+        answers = self.files.carry_out(Order.RESTORE, table, moved)
         return next((str(answer.error) for answer in answers if answer.outcome is not Outcome.RESTORED), None)
 
     def _check_newest(self) -> None:
@@ -295,8 +274,3 @@ class TableOrder:
     def _settle(self, names: Sequence[str], outcome: Outcome, error: str | None = None) -> None:
         for name in names:
             self.outcomes.setdefault(name, SweptTarget(name, outcome, error=error))
-
-
-def _folder_in_trash(name: str) -> str:
-    # versions share files, so a file in the trash belongs to no mark
-    return f"0/{int(hashlib.sha256(name.encode(errors='surrogateescape')).hexdigest()[:15], 16)}"

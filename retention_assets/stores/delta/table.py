@@ -7,6 +7,7 @@ noted counts. A file that is added again lives in several intervals. Change data
 import re
 from array import array
 from collections.abc import Collection, Mapping
+from copy import copy
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
@@ -64,6 +65,8 @@ class Table:
     """Everything that is known of a table up to its newest version."""
 
     times: str = "auto"
+    # the same in copies, in which files keep their numbers
+    lineage: object = field(default_factory=object)
     versions: dict[int, Version] = field(default_factory=dict)
     properties: Mapping[str, str] = field(default_factory=dict)
     id: str = ""
@@ -99,6 +102,13 @@ class Table:
     def has_commit_times(self) -> bool:
         return self.properties.get(_IN_COMMIT_TIME, "").lower() == "true"
 
+    def copy(self) -> "Table":
+        """Return a copy to which commits can be added; its files keep their numbers."""
+        new = copy(self)
+        vars(new).update({name: copy(value) for name, value in vars(self).items() if isinstance(value, dict | list | array)})
+        vars(new).pop("intervals", None)
+        return new
+
     def add_commit(self, number: int, commit: Commit, written_at: datetime) -> None:
         """Take the next version. Raises Refused for properties that can't be read."""
         if commit.metadata is not None:
@@ -119,7 +129,6 @@ class Table:
         if info.get("operation") in (START, END) and str(info.get("engineInfo", "")).startswith(ENGINE):
             self.is_announced = info["operation"] == START
         self._apply(number, commit)
-        self.__dict__.pop("intervals", None)
 
     def _take_metadata(self, commit: Commit) -> None:
         metadata = commit.metadata or {}
