@@ -3,66 +3,69 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import timedelta
 
-from retention_assets.policy.durations import Duration
-from retention_assets.policy.globs import matches, protects
-from retention_assets.policy.model import OlderThan, Policy
+from retention_assets.policy.globs import matching, protecting
+from retention_assets.policy.model import Policy
 from retention_assets.stores.delta.folder import canonical_place
 from retention_assets.stores.delta.table import DELETED_FILES, LOG_CLEANUP, LOG_RETENTION, Table
+
+# tables that a sentence names
+_SHOWN = 3
 
 
 def promise_warnings(tables: Mapping[str, Table], policies: Sequence[Policy], spares: bool) -> list[str]:
     """Compare the ages of policies with the windows of the tables that they are about."""
-    return [
-        sentence
-        for policy in policies
-        for name, table in tables.items()
-        if matches(name, policy.datasets.include) and not protects(name, policy.datasets.exclude)
-        for sentence in _warnings(policy, name, table, spares)
-    ]
+    about: dict[tuple[str, str], list[str]] = {}
+    names = [*tables]
+    for policy in policies:
+        included, excluded = matching(names, policy.datasets.include), protecting(names, policy.datasets.exclude)
+        for name, is_included, is_excluded in zip(names, included, excluded, strict=True):
+            for sentence in _warnings(policy, tables[name], spares) if is_included and not is_excluded else ():
+                about.setdefault(sentence, []).append(name)
+    return [f"{begin} {_listed(own)}{rest}" for (begin, rest), own in about.items()]
 
 
 def clone_warnings(tables: Mapping[str, Table], known: Collection[str]) -> list[str]:
-    """Name clones that were made of tables that the settings do not know, and files that tables have elsewhere."""
+    """Name clones of tables that the settings do not know."""
     return [
-        f"Version {version.number} of {name} is a clone of {version.source}, which the settings do not name. A store"
-        " that deletes there has to name this table under also_read, or files that it needs may go."
+        f"Version {version.number} of {name} is a clone of {version.source}, which the settings do not name. A store that"
+        " deletes there has to name this table under also_read, or files that it needs may go."
         for name, table in tables.items()
         for version in table.versions.values()
-        if version.source and f"{canonical_place(version.source.strip('`').removeprefix('delta.`'))}/" not in known
+        if version.source and f"{canonical_place(version.source.removeprefix('delta.').strip('`'))}/" not in known
     ]
 
 
-def _warnings(policy: Policy, name: str, table: Table, spares: bool) -> Iterator[str]:
-    window, age = table.interval(DELETED_FILES), _age_of(policy)
-    if age is None:
+def _warnings(policy: Policy, table: Table, spares: bool) -> Iterator[tuple[str, str]]:
+    # what stands before and after the names of the tables
+    if (line := policy.select.older_than) is None:
         return
-    property_ = f"{DELETED_FILES} = '{table.properties.get(DELETED_FILES, 'interval 1 week')}'"
+    age, window, kept = line.age, table.interval(DELETED_FILES), table.interval(LOG_RETENTION)
     if age.length > window:
         yield (
-            f"Policy {policy.name} keeps the versions of {name} for {age.words()}, but Spark 4.1 and newer refuse to read those"
-            f" that are past {property_}, whatever is kept. Set it to 'interval {_days(age.length)} days' to read them there."
+            f"Policy {policy.name} keeps versions for {age.words()} of",
+            f", but Spark 4.1 and newer refuse to read those that are past {DELETED_FILES} ({_days(window)}), whatever is kept."
+            f" Set it to 'interval {_days(age.length)}' to read them there.",
         )
     elif spares and age.length < window:
         yield (
-            f"Policy {policy.name} selects versions of {name} after {age.words()}, but those inside the table's window"
-            f" ({property_}) are spared (TABLE_WINDOW). Shorten the property, or say window_below_table: allow in the store."
+            f"Policy {policy.name} selects versions after {age.words()} of",
+            f", but those inside the table's window, {DELETED_FILES} ({_days(window)}), are spared (TABLE_WINDOW). Shorten it, "
+            "or say window_below_table: allow in the store.",
         )
-    cleanup = table.properties.get(LOG_CLEANUP, "true").lower() == "true"
-    kept = table.interval(LOG_RETENTION)
-    if cleanup and age.length > kept:
+    if age.length > kept and table.properties.get(LOG_CLEANUP, "true").lower() == "true":
         oldest = next(iter(table.versions.values()))
-        at = oldest.closed_at + kept
         yield (
-            f"From {at:%Y-%m-%d} on, cleanup of the log of {name} ({LOG_RETENTION} = '{_days(kept)} days') may make version"
-            f" {oldest.number} unreachable, which policy {policy.name} keeps for {age.words()}. Set {LOG_CLEANUP} = false, or"
-            f" {LOG_RETENTION} = 'interval {_days(age.length) + 1} days'."
+            f"From {oldest.closed_at + kept:%Y-%m-%d} on, cleanup of the log may make version {oldest.number} unreachable of",
+            f", though policy {policy.name} keeps it for {age.words()}: {LOG_RETENTION} is {_days(kept)}. Set"
+            f" {LOG_CLEANUP} = false, or {LOG_RETENTION} = 'interval {_days(age.length)}'.",
         )
 
 
-def _age_of(policy: Policy) -> Duration | None:
-    line = policy.select.older_than
-    return line.age if isinstance(line, OlderThan) else None
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
+    return f"{', '.join(names[:_SHOWN])}{more}"
 
 
-def _days(length: timedelta) -> int:
-    return -(-length // timedelta(days=1))
+def _days(length: timedelta) -> str:
+    days = -(-length // timedelta(days=1))
+    return "1 day" if days == 1 else f"{days} days"

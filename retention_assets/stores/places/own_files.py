@@ -7,7 +7,6 @@ A temporary folder goes when its program ends. A program locks a file in it as l
 day and not locked was left by a killed one, and the next program removes it.
 """
 
-import errno
 import fcntl
 import os
 import re
@@ -154,9 +153,8 @@ def add_file(place: str, content: bytes) -> bool:
     with _as_os_errors():
         fs, path = open_file_system(place)
         if is_s3(fs):
-            bucket, _, key = path.partition("/")
-            _check_conditions(fs, bucket, f"{key.rpartition('/')[0].rpartition('/')[0]}/{IDENTITY}".lstrip("/"))
-            return _put_new(fs, bucket, key, content)
+            _check_conditions(fs, path.rpartition("/")[0].rpartition("/")[0])
+            return _put_new(fs, path, content)
         if not is_local(fs):
             raise OSError(f"{mask_secrets(place)} is neither on a disk nor on S3")
         unfinished = os.path.join(os.path.dirname(path), f".{os.path.basename(path)}.{secrets.token_hex(8)}")
@@ -171,33 +169,29 @@ def add_file(place: str, content: bytes) -> bool:
         return True
 
 
-def _put_new(fs: FileSystem, bucket: str, key: str, content: bytes) -> bool:
-    fs = without_retries(fs, os.getpid())
+def _put_new(fs: FileSystem, path: str, content: bytes) -> bool:
+    bucket, _, key = path.partition("/")
     try:
-        fs.call_s3("put_object", Bucket=bucket, Key=key, Body=content, IfNoneMatch="*")
+        without_retries(fs, os.getpid()).call_s3("put_object", Bucket=bucket, Key=key, Body=content, IfNoneMatch="*")
     except OSError:
-        # its answer may have been lost: what counts is what is there
+        # what counts is what is there: an answer may have been lost
         fs.invalidate_cache()
-        try:
-            return bool(fs.cat_file(f"{bucket}/{key}") == content)
-        except FileNotFoundError:
-            pass
+        with suppress(FileNotFoundError):
+            return bool(fs.cat_file(path) == content)
         raise
     return True
 
 
 @lru_cache(maxsize=64)
-def _check_conditions(fs: FileSystem, bucket: str, key: str) -> None:
-    # A server that ignores the condition would replace a commit. It is tried once for each table, on a file that is no data.
-    place = f"{bucket}/{key}"
-    content = fs.cat_file(place) if fs.exists(place, refresh=True) else f"{uuid.uuid4().hex}\n".encode()
+def _check_conditions(fs: FileSystem, root: str) -> None:
+    # a server that ignores the condition would replace what others write: it is tried on a file that is no data
+    content = _content(fs, root) or f"{uuid.uuid4().hex}\n".encode()
+    bucket, _, key = _file_of(root).partition("/")
     for _ in range(2):
         try:
             fs.call_s3("put_object", Bucket=bucket, Key=key, Body=content, IfNoneMatch="*")
-        except FileExistsError:
-            return
         except OSError as fault:
-            if "PreconditionFailed" in repr(fault.__cause__) or fault.errno == errno.EEXIST:
+            if "PreconditionFailed" in str(fault.__cause__):
                 return
             raise
     raise OSError(f"the server of {bucket} replaces objects although it is told not to")
