@@ -8,10 +8,10 @@ import pytest
 from retention_assets.policy import text_of
 from retention_assets_tests.people.conftest import DONE, TO_DO, Json, Run
 from retention_assets_tests.sweep.lakes import DUE, FIVE, Lake
-from retention_assets_tests.sweep.sharing import FilesStore, SharingFiles
+from retention_assets_tests.sweep.sharing import FilesStore, SharingFiles, kept
 from retention_assets_tests.sweep.sharing import sharing as sharing
 
-KEPT = "version S2 can still be read: version S6 needs all of its files"
+KEPT = kept("S2").error
 AT = ("--as-of", text_of(DUE))
 EXPLAIN = ("explain", "lake/d", "S2")
 

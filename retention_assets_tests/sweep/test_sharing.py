@@ -10,11 +10,11 @@ from retention_assets.ledger import AskedBy
 from retention_assets.outcomes import Order, Outcome
 from retention_assets_tests.sweep.lakes import DUE, FIVE, OLD, Lake
 from retention_assets_tests.sweep.marked import begin
-from retention_assets_tests.sweep.sharing import FilesStore, SharingFiles
+from retention_assets_tests.sweep.sharing import FilesStore, SharingFiles, kept
 
 UNDO = OLD.replace("sweep:", "undo: 14d, sweep:")
 UNTIL = DUE + timedelta(days=14)
-KEPT = "version S2 can still be read: version S6 needs all of its files"
+KEPT = kept("S2").error
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def test_a_store_is_told_before_each_question_what_was_swept_by_then(lake: Lake,
 
 def test_lives_that_are_over_and_what_was_restored_are_retained(lake: Lake, sharing: type[SharingFiles]) -> None:
     """S1 is deleted and made anew, S2 kept readable; S4 is set aside, S5 too and restored. Then the new S1 is swept."""
-    sharing.needed["S2"] = "S3"
+    sharing.answers["S2"] = kept("S2", "S3")
     lake.hold("lake/*", "S3", "S4", "S5", name="later")
     lake.sweeps(DUE)
     lake.says(UNDO)
@@ -79,9 +79,9 @@ def test_lives_that_are_over_and_what_was_restored_are_retained(lake: Lake, shar
     ]  # fmt: skip
     lake.hold("lake/*", "S5", name="kept")
     sharing.told.clear()
-    sharing.needed["S4"] = "S3"
-    kept = lake.sweeps(UNTIL + timedelta(days=30))["lake/d"]
-    assert kept.outcomes[Outcome.KEPT_READABLE] == 1
+    sharing.answers["S4"] = kept("S4", "S3")
+    last = lake.sweeps(UNTIL + timedelta(days=30))["lake/d"]
+    assert last.outcomes[Outcome.KEPT_READABLE] == 1
     assert ("DELETE_ASIDE", ("S2",), ("S1", "S4")) in sharing.told
     with lake.opened() as ledger:
         row = ledger.reports.of((UNTIL + timedelta(days=30)).date(), "lake/d")
