@@ -35,6 +35,8 @@ class Environment:
     settings: Settings
     # An open ledger for many queries in a row: opening costs its database more than most of them.
     opened: "Ledger | None" = field(default=None, repr=False, compare=False)
+    # False: a ledger of an earlier release is refused, and not upgraded
+    upgrades: bool = field(default=True, repr=False, compare=False)
 
     def within(self, ledger: "Ledger") -> "Environment":
         """Copy that uses an open ledger instead of opening one, valid while it is open."""
@@ -49,8 +51,8 @@ class Environment:
         from retention_assets.ledger import open_ledger
 
         bound_silence(self.settings.silence)
-        clock = self.settings.clock
-        with open_ledger(self.settings.ledger, tell_witness=self._note_heads, simulated=clock.simulated) as ledger:
+        url, simulated = self.settings.ledger, self.settings.clock.simulated
+        with open_ledger(url, tell_witness=self._note_heads, simulated=simulated, upgrades=self.upgrades) as ledger:
             yield ledger
 
     @property

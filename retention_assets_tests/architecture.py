@@ -159,13 +159,13 @@ GIVEN_NAMES = {
 # Lines that a place may have; a module counts in the longest that fits. They only fall: whoever passes one subtracts elsewhere,
 # or moves the number in the same commit with the reason; whoever subtracts lowers it.
 BUDGETS: Mapping[str, int] = {
-    "(top)": 1_132,
+    "(top)": 1_134,
     "settings": 1_620,
     "policy": 2_920,
     "frames": 3_990,
     "exchange": 670,
     "sql": 2_420,
-    "ledger": 6_747,
+    "ledger": 6_810,
     "stores": 1_320,
     "stores.places": 2_520,
     "stores.files": 1_440,
@@ -176,14 +176,14 @@ BUDGETS: Mapping[str, int] = {
     "evaluation": 2_331,
     "sweep": 2_858,
     "pipeline": 2_480,
-    "people": 5_172,
+    "people": 5_174,
     "render": 2_251,
     "dagster": 3_300,
     "demo": 740,
     "retention_assets_tests": 63_663,
 }
 # Docstrings that begin with a word by which no sentence says what a thing is; and imports by tests of a module inside a folder.
-OPENINGS, ARROWS = 2, 545
+OPENINGS, ARROWS = 2, 546
 _OPENING = re.compile(r"(What|Which|Whether|Of|Those|As|So many|The same)\b")
 _FACES = re.compile(rf"{PACKAGE}(\.stores)?(\.\w+)?")
 

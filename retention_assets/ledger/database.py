@@ -15,9 +15,10 @@ import pyarrow as pa
 from sqlalchemy import ColumnElement, CompoundSelect, Connection, Engine, Insert, Select, Table, and_, insert, select, update
 from sqlalchemy.exc import DBAPIError, OperationalError
 
+from retention_assets.errors import Refused
 from retention_assets.ledger.audit.chain import Act, ActType, append_acts
 from retention_assets.ledger.audit.rows import SEALED, RowKey, changed_past_ledger, sealed_rows
-from retention_assets.ledger.schema import AUDIT_HEAD
+from retention_assets.ledger.schema import AUDIT_HEAD, LEDGER_REVISION, REVISION
 from retention_assets.sql.columns import DatabaseTime
 from retention_assets.sql.errors import RETRY_CONFLICTS, driver_message
 from retention_assets.sql.retry import retry
@@ -34,6 +35,7 @@ Part = TypeVar("Part", bound="LedgerPart")
 WITNESSED = frozenset({ActType.HOLD, ActType.RELEASE, ActType.UNMARK, ActType.REALM, ActType.PUBLISH, ActType.OBJECT})
 
 _PRESENT = select(DatabaseTime())
+_REVISION = select(LEDGER_REVISION.c.revision)
 
 
 def unwritable(fault: OperationalError) -> str:
@@ -41,6 +43,14 @@ def unwritable(fault: OperationalError) -> str:
         f"The ledger can't be written: {driver_message(fault)}. The next run finishes what was begun. Make room on the "
         "ledger's disk, or mend what else prevents writing. Then run again."
     )
+
+
+def _check_revision(connection: Connection) -> None:
+    if (revision := connection.execute(_REVISION).scalar_one()) != REVISION:
+        raise Refused(
+            f"The ledger was upgraded to revision {revision} while this program ran. Nothing further is written. Start it "
+            "again with the version of retention-assets that upgraded it."
+        )
 
 
 @dataclass
@@ -139,6 +149,7 @@ class LedgerDatabase:
             def attempt() -> tuple[T, list[Act]]:
                 with writing(self.engine, attach) as connection:
                     load(connection)
+                    _check_revision(connection)
                     tx = WriteTransaction(connection)
                     done = work(tx)
                     tx.append()

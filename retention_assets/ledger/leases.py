@@ -80,6 +80,13 @@ class TakenLeases(NamedTuple):
     others: Mapping[str, str]
 
 
+def running_sweep(connection: Connection) -> str | None:
+    """Say who sweeps or scans anything now; None if nobody does."""
+    live = and_(~LEASES.c.given_up, LEASES.c.expires_at > DatabaseTime())
+    row = connection.execute(select(LEASES.c.dataset, LEASES.c.holder, LEASES.c.expires_at).where(live).limit(1)).first()
+    return row and f"{row.holder} is at work on {row.dataset} until at least {text_of(row.expires_at)}"
+
+
 class Leases(LedgerPart):
     @audited
     def take(self, tx: WriteTransaction, datasets: Collection[str], holder: str, seconds: float = SECONDS) -> TakenLeases:

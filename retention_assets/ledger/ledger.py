@@ -30,8 +30,9 @@ from retention_assets.ledger.database import LedgerDatabase, LedgerPart, WriteTr
 from retention_assets.ledger.evaluations import Evaluations, Objections, Publications, Violations
 from retention_assets.ledger.histories import MarkHistories
 from retention_assets.ledger.invariants import SweptInvariant, Violation
-from retention_assets.ledger.leases import Leases, Parts, SweepRuns
+from retention_assets.ledger.leases import Leases, Parts, SweepRuns, running_sweep
 from retention_assets.ledger.marking import Marks
+from retention_assets.ledger.migrations import migrations_from
 from retention_assets.ledger.reports import Reports
 from retention_assets.ledger.schema import (
     AUDIT,
@@ -262,10 +263,14 @@ class Accepted:
 
 
 def open_ledger(
-    url: Url | str, tell_witness: Callable[[LedgerDatabase, Sequence[Act]], None] | None = None, simulated: bool | None = None
+    url: Url | str,
+    tell_witness: Callable[[LedgerDatabase, Sequence[Act]], None] | None = None,
+    simulated: bool | None = None,
+    upgrades: bool = True,
 ) -> Ledger:
-    """Open a ledger, creating it if there is none. A ledger of another revision is refused and left unchanged.
+    """Open a ledger, creating it if there is none, and upgrading it from an earlier release if nobody is sweeping.
 
+    A ledger of any other revision is refused and left unchanged; without `upgrades` one of an earlier release, too.
     `tell_witness` is called after the commit of WITNESSED acts, and without acts once the ledger is created. Raises Refused if
     the ledger's clock is of the other kind than `simulated`.
     """
@@ -273,7 +278,7 @@ def open_ledger(
     database = LedgerDatabase(engine, tell_witness)
     try:
         with _reachable(engine):
-            _create_or_refuse(engine)
+            _create_or_upgrade(engine, upgrades)
             with reading(engine) as connection:
                 is_unused = head_of(connection).position == 0
             if simulated is not None:
@@ -337,27 +342,45 @@ def _revision(connection: Connection) -> str | None:
     return None
 
 
-def _create_or_refuse(engine: Engine) -> None:
+def _create_or_upgrade(engine: Engine, upgrades: bool) -> None:
     with reading(engine) as connection:
         revision = _revision(connection)
-    revision = revision or retry(lambda: _create(engine), RETRY_CONFLICTS)
+    if revision == REVISION:
+        return
+    is_earlier = revision is not None and bool(migrations_from(revision, REVISION))
+    if revision is None or (is_earlier and upgrades):
+        revision = retry(lambda: _bring_up(engine), RETRY_CONFLICTS)
     if revision != REVISION:
+        remedy = "Start a new ledger under another URL (the key ledger in the settings), or use the version of retention-assets"
+        remedy += " that made this one."
+        if is_earlier:
+            remedy = "A command that only looks does not upgrade a ledger; `retention run` does. Earlier versions can't open it"
+            remedy += " from then on."
         raise Refused(
             f"The ledger {engine.url.render_as_string(hide_password=True)} has revision {revision}, but this version of "
-            f"retention-assets needs revision {REVISION}. Nothing was changed. Start a new ledger under another URL (the "
-            "key ledger in the settings), or use the version of retention-assets that made this one."
+            f"retention-assets needs revision {REVISION}. Nothing was changed. {remedy}"
         )
 
 
-def _create(engine: Engine) -> str:
+def _bring_up(engine: Engine) -> str:
     with writing(engine) as connection:
         if connection.dialect.name == "postgresql":
             # SQLite needs no lock: the transaction began as a writer.
             connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
-        if (revision := _revision(connection)) is not None:
-            return revision
-        create_tables(connection)
-        return REVISION
+        revision = _revision(connection)
+        if revision is None:
+            create_tables(connection)
+            return REVISION
+        steps = migrations_from(revision, REVISION)
+        if steps and (sweeper := running_sweep(connection)):
+            raise Refused(
+                f"The ledger has revision {revision} and is to be upgraded to {REVISION}, but {sweeper}. Nothing was changed. "
+                "Wait for it to end, and run again."
+            )
+        for step in steps:
+            step.upgrade(connection)
+            connection.execute(update(LEDGER_REVISION).values(revision=step.REVISION))
+        return REVISION if steps else revision
 
 
 def create_tables(connection: Connection) -> None:

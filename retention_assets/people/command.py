@@ -6,6 +6,7 @@ import re
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from datetime import date, datetime
 from enum import Enum
 from pathlib import Path
@@ -15,7 +16,7 @@ import click
 
 from retention_assets.environment import Environment
 from retention_assets.errors import BadInput, Problem
-from retention_assets.people.operation import Only, Operation, Request, RequestField, Result, fields_of
+from retention_assets.people.operation import Kind, Only, Operation, Request, RequestField, Result, fields_of
 from retention_assets.people.output import CONFIG_NOTE, ExitCode, echo_json, print_parts, progress, say
 from retention_assets.policy.durations import Duration
 from retention_assets.policy.sentences import first_of
@@ -109,7 +110,8 @@ def ask_and_show(operation: Operation[Any], format_: str, **given: Any) -> ExitC
     environment = find_environment(needed=request.needs_settings)
     with ExitStack() as stack:
         with progress(operation.progress.format_map(vars(request))):
-            result = stack.enter_context(operation.open(request, environment))
+            looks = operation.kind is Kind.LOOK
+            result = stack.enter_context(operation.open(request, replace(environment, upgrades=not looks)))
         return show(request, result, format_)
 
 

@@ -430,3 +430,15 @@ def test_what_a_command_prints_fits_the_width_that_is_said(
     assert code == 0
     assert out
     assert [line for line in out.splitlines() if cell_len(line) > width] == []
+
+
+def test_a_command_that_only_looks_upgrades_no_ledger(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hold = ("hold", "-d", "lake/*", "-r", "why", "--name")
+    run(*hold, "first")
+    (tmp_path / "steps").mkdir()
+    (tmp_path / "steps" / "later.py").write_text("BEFORE, REVISION, upgrade = '0024', 'later', id\n")
+    monkeypatch.setattr("retention_assets.ledger.migrations.__path__", [str(tmp_path / "steps")])
+    for module in ("ledger", "database"):
+        monkeypatch.setattr(f"retention_assets.ledger.{module}.REVISION", "later")
+    assert "A command that only looks does not upgrade a ledger; `retention run` does." in error_of(run("marks"), FAILED)
+    assert [run(*typed)[0] for typed in ((*hold, "second"), ("marks",))] == [DONE, DONE]
