@@ -243,6 +243,8 @@ def _read(run: Step, ledger: Ledger, stores: list[Store], scans: "RunScans", els
     unread = list(_unread(refused, chosen, unknown))
     numbers = {"datasets": len(datasets), "refused": len(refused), "branches": shown["branches"], "tags": shown["tags"]}
     scanned = scan_metadata(scans.shown)
+    # files in the folders of tables that no log names
+    strays = attribute_of(datasets, STRAYS).drop_null()
     data = {
         "refused_datasets": unread,
         **numbers,
@@ -251,6 +253,7 @@ def _read(run: Step, ledger: Ledger, stores: list[Store], scans: "RunScans", els
         "unknown_partitions": len(unknown),
         **shown,
         **scanned,
+        **({STRAYS: sum(map(int, strays.to_pylist()))} if len(strays) else {}),
         "parts": parts,
         FOLDER: run.warehouse.below(run.folder),
     }

@@ -115,7 +115,8 @@ def _take_lines(folder: TableFolder, commit: Commit, content: bytes) -> None:
         if end < len(line) or not isinstance(actions, dict):
             raise Refused("it has a line that is more or less than one action")
         for kind, action in actions.items():
-            _take(folder, commit, kind, action)
+            if action is not None:
+                _take(folder, commit, kind, action)
 
 
 def _take(folder: TableFolder, commit: Commit, kind: str, action: Mapping[str, Any]) -> None:

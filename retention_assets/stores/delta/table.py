@@ -133,8 +133,9 @@ class Table:
     def _take_metadata(self, commit: Commit) -> None:
         metadata = commit.metadata or {}
         properties = {str(name): str(value) for name, value in (metadata.get("configuration") or {}).items()}
-        # a RESTORE brings old properties back, and must not end what they pin
-        if not self.versions or commit.info.get("operation") in _PROPERTY_COMMITS:
+        # A RESTORE or CLONE brings properties along, which neither pin nor end what is pinned.
+        operation = commit.info.get("operation")
+        if operation in _PROPERTY_COMMITS or not (self.versions or operation == "CLONE"):
             self.keep_versions = properties.get(KEEP_VERSIONS, "")
         self.properties, self.id = properties, str(metadata.get("id", ""))
         for name in (DELETED_FILES, LOG_RETENTION):
