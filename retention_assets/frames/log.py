@@ -26,7 +26,6 @@ CLASS = "class"
 OWN_CLASSES = "::classes"
 # attribute of a dataset: anything but `true` says that its store can't commit to its table
 COMMITS = "commits.enabled"
-SUPERSEDED_WINDOW, WINDOW_SPARES, COPIED_TIMES, EMPTY_VERSIONS = "window.superseded-ms", "window.spares", "times", "versions.empty"
 # bytes are cast to this before they are summed: many large ones overflow 64 bits
 SUMMED = pa.decimal128(38, 0)
 
