@@ -409,6 +409,7 @@ def random_history(
     if _chance(rng, 0.04):
         attributes["commits.enabled"] = rng.choice(("false", "true", " TRUE ", ""))
     _say_realms(rows, attributes)
+    _say_versions(rows, attributes)
     _say_labels(rows, as_of)
     return History(dataset, rows, heads, tags, attributes, as_of)
 
@@ -425,6 +426,20 @@ def _say_realms(rows: list[Row], attributes: dict[str, str]) -> None:
         attributes["realm"] = rng.choice(_REALMS)
     for row in rows if "realm" in attributes and _chance(rng, 0.3) else ():
         row["attributes"]["realm"] = attributes["realm"]
+
+
+def _say_versions(rows: list[Row], attributes: dict[str, str]) -> None:
+    """The window of a table of versions in the place of Iceberg's; times of a copy; versions without files. No draw is added."""
+    rng = random.Random(f"versions {rows!r} {attributes!r}")
+    if _chance(rng, 0.15):
+        for key in [key for key in attributes if key.startswith("history.expire.")]:
+            del attributes[key]
+        days = rng.choice((0, 1, 1, 2, 3, 5, 7))
+        attributes["window.superseded-ms"] = rng.choice((*[str(days * 24 * 60 * 60 * 1000)] * 6, "1", str(2**63 - 1), "5d", ""))
+    if "window.superseded-ms" in attributes or _chance(rng, 0.01):
+        attributes |= rng.choice(({}, {"window.spares": rng.choice(("true", "true", "true", "false", " False", "ture"))}))
+    attributes |= {"times": rng.choice(("copied", "copied", "known"))} if _chance(rng, 0.06) else {}
+    attributes |= {"versions.empty": rng.choice(("kept", "kept", "counted"))} if _chance(rng, 0.06) else {}
 
 
 _LABELS: dict[str, Sequence[str | None]] = {"tag": ("prod-1", "prod-2", "dev-1", "", None), "kind": ("full", "delta", None)}

@@ -21,7 +21,7 @@ from retention_assets.evaluation.fates import Fates
 from retention_assets.evaluation.readable import LIVING, TransactionLives
 from retention_assets.evaluation.rules_in_force import RulesInForce, holds_about
 from retention_assets.frames.arrays import NEVER, Bools, Ints
-from retention_assets.frames.log import Log, holds_dataset, is_in_log, selects_dataset, sums_by
+from retention_assets.frames.log import Log, copied_datasets, holds_dataset, is_in_log, selects_dataset, sums_by
 from retention_assets.frames.verdicts import selectors as policy_rules
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks
 from retention_assets.frames.verdicts.reasons import Reason
@@ -117,7 +117,7 @@ def explain(
     about = replace(rules, policies=tuple(p for p in rules.policies if selects_dataset(p.datasets, dataset, described)))
     verdicts = candidate_marks(read.transactions, read.datasets, about.policies, about.holds, as_of, known)
     mark = verdicts.slice(at, 1).to_pylist()[0]
-    history = History(rows, micros(as_of))
+    history = History(rows, micros(as_of), copied_datasets(read.datasets))
     scopes = ScopeTable(history)
     position = int(history.positions[at])
     row = rows.slice(at, 1).to_pylist()[0]
@@ -191,6 +191,8 @@ def _summary(mark: dict[str, Any], views: tuple[BranchView, ...]) -> str:
     verdict, policy = mark["verdict"], mark["policy"]
     if verdict == "open":
         return "It is still being written, so no policy applies."
+    if any(reason["code"] == Reason.NO_FILES.name for reason in mark["reasons"]):
+        return Reason.NO_FILES.value
     if verdict == "keep":
         return "No policy selects it, so it stays."
     if verdict == "mark":

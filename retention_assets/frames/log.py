@@ -26,6 +26,16 @@ CLASS = "class"
 OWN_CLASSES = "::classes"
 # attribute of a dataset: anything but `true` says that its store can't commit to its table
 COMMITS = "commits.enabled"
+# attribute of a dataset: its own window in milliseconds, counted from when the next view began
+SUPERSEDED_WINDOW = "window.superseded-ms"
+# anything but `false`: what is inside of that window is spared
+WINDOW_SPARES = "window.spares"
+# `copied`: the times of its commits are those of a copy
+COPIED_TIMES = "times"
+# `kept`: its DELETEs neither add nor remove a file
+EMPTY_VERSIONS = "versions.empty"
+# number of files in the folder of a table that its log does not name
+STRAYS = "strays"
 # bytes are cast to this before they are summed: many large ones overflow 64 bits
 SUMMED = pa.decimal128(38, 0)
 
@@ -117,6 +127,15 @@ def realms_of(table: pa.Table) -> pa.Array:
 def attribute_of(table: pa.Table, key: str) -> pa.Array:
     """Value of one attribute in each row, null where it is absent."""
     return pc.map_lookup(join_chunks(table["attributes"]).cast(ATTRIBUTES), key, "first")
+
+
+def datasets_with(datasets: pa.Table, key: str, value: str) -> frozenset[str]:
+    is_equal = pc.fill_null(pc.equal(attribute_of(datasets, key), value), False)
+    return frozenset(datasets["dataset"].filter(is_equal).to_pylist())
+
+
+def copied_datasets(datasets: pa.Table) -> frozenset[str]:
+    return datasets_with(datasets, COPIED_TIMES, "copied")
 
 
 def refusals_of(datasets: pa.Table) -> dict[str, dict[str, str | None]]:

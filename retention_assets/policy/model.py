@@ -14,7 +14,7 @@ from retention_assets.policy.durations import EXPECTED_DURATION, EXPECTED_INSTAN
 from retention_assets.policy.globs import protects
 from retention_assets.policy.sizes import SIZE_PATTERN, parse_size, size_text
 from retention_assets.policy.where import parse_condition
-from retention_assets.policy.where.tree import Condition
+from retention_assets.policy.where.tree import Condition, columns_of
 
 BRANCHED = ("SNAPSHOT", "APPEND", "UPDATE", "DELETE")
 INDEPENDENT = ("RECORD", "OBJECT")
@@ -201,6 +201,10 @@ class OlderThan(Value):
 Count = Annotated[int | None, Field(ge=1, le=MOST)]
 
 
+def names_times(condition: Condition | None) -> bool:
+    return condition is not None and not columns_of(condition).isdisjoint(("opened_at", "closed_at", "archived_at"))
+
+
 class Newest(Value):
     """The newest of something, counted on every live branch; what is kept stays readable, as if tagged."""
 
@@ -226,6 +230,10 @@ class Newest(Value):
     def counts(self) -> tuple[str, ...]:
         """Keys that count transactions, not views."""
         return tuple(key for key in ("transactions", "bytes", *PERIODS) if getattr(self, key, None) is not None)
+
+    @property
+    def compares_times(self) -> bool:
+        return bool(self.periods) or names_times(self.where)
 
     @model_validator(mode="after")
     def _counts_something(self) -> Self:
@@ -459,6 +467,21 @@ class Policy(Value):
             "select.beyond.views": select.beyond and select.beyond.views,
             "select.in_views_older_than": select.in_views_older_than,
             "select.superseded": select.superseded,
+        }
+        return tuple(key for key, line in lines.items() if line)
+
+    @property
+    def lines_about_times(self) -> tuple[str, ...]:
+        """Keys of the lines that compare times of commits."""
+        select = self.select
+        parts: tuple[Selection | Window, ...] = (select, *self.branches.windows)
+        ages = [part.older_than.of for part in parts if part.older_than]
+        lines = {
+            "select.older_than": any(not isinstance(time, AttributeTime) for time in ages),
+            "select.beyond": any(part.beyond and part.beyond.compares_times for part in parts),
+            "select.in_views_older_than": select.in_views_older_than,
+            "select.from_table": select.from_table,
+            "select.where": names_times(select.where),
         }
         return tuple(key for key, line in lines.items() if line)
 

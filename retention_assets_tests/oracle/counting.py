@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
-from retention_assets.policy import Beyond, Newest
+from retention_assets.policy import Beyond, Newest, RetainRule, Selection
 from retention_assets_tests.oracle.views import Facts, Transaction
 
 # None: no answer, which is not a yes.
@@ -39,6 +39,12 @@ def meets(condition: str, one: Transaction) -> bool:
     if condition not in CONDITIONS:
         raise NotImplementedError(f"where: {condition!r} has no oracle")
     return CONDITIONS[condition](one) is True
+
+
+def by_time(lines: Newest | RetainRule | Selection) -> bool:
+    """Periods or a condition about times stand in it."""
+    named = lines.where is not None and any(f"{verb}_at" in lines.where.text for verb in ("opened", "closed", "archived"))
+    return named or any(getattr(lines, key, None) for key in ("hourly", "daily", "weekly", "monthly", "yearly"))
 
 
 def instant_in(one: Transaction, attribute: str) -> datetime | None:

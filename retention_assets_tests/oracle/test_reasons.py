@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from retention_assets.policy import Hold, RetainRule
+from retention_assets.policy import Duration, Hold, RetainRule, purge_of
 from retention_assets_tests.histories import AS_OF, history, log_of
 from retention_assets_tests.oracle.agreement import agreed, judged
 from retention_assets_tests.oracle.drawings import DELETED, DEMONSTRATION, THREE, answer_of, hold, policy
@@ -85,6 +85,24 @@ def test_a_policy_is_about_the_datasets_that_it_names(datasets: dict[str, Any], 
 def test_what_a_line_keeps_has_the_reason_of_that_line(select: dict[str, Any], code: str) -> None:
     log = log_of([history("main: T1:SNAPSHOT@9d - T2:SNAPSHOT@8d")])
     assert judged(log, [policy(select)])["lake/d", "T1"]["reasons"][0]["code"] == code  # type: ignore[index]
+
+
+def test_a_purge_leaves_what_a_window_spares_and_versions_without_files() -> None:
+    about = {"realm": "acme", "window.superseded-ms": "432000000", "window.spares": "true", "versions.empty": "kept"}
+    drawn = history("main: T1:SNAPSHOT@9d - T2:DELETE@8d - T3:SNAPSHOT@6d - T4:SNAPSHOT@5d", attributes=about)
+    rules = [purge_of("acme", Duration(days=7), Duration())]
+    inside = _spare(("TABLE_WINDOW", "window.superseded-ms"), name=rules[0].name)
+    assert agreed(drawn, rules) == {"T1": Verdict("mark", rules[0].name), "T2": Verdict("keep"), "T3": inside, "T4": inside}
+
+
+@pytest.mark.parametrize(
+    "lines", [{"younger_than": "1d"}, {"newest": {"daily": 1}}, {"where": "closed_at IS NULL OR bytes < 100"}]
+)
+def test_a_retain_rule_that_compares_the_times_of_a_copy_keeps_everything(lines: dict[str, Any]) -> None:
+    rule = RetainRule.model_validate({"name": "r", "reason": "law", "datasets": "*", **lines})
+    drawing, kept = "main: T1:SNAPSHOT@9d=100 - T2:SNAPSHOT@8d=100", _spare(("RETAIN_RULE", "r"))
+    for copied, verdict in (({"times": "copied"}, kept), ({}, Verdict("mark", "p"))):
+        assert agreed(history(drawing, attributes=copied), [policy()], [rule])["T1"] == verdict
 
 
 def test_a_limit_does_not_count_what_a_retain_rule_keeps() -> None:

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from retention_assets.policy import Beyond, Datasets, Hold, Keeper, OlderThan, Policy, RetainRule, Selection, Window, matches
 from retention_assets_tests.histories import History
-from retention_assets_tests.oracle.counting import instant_in, kept_on_branch, kept_on_line, meets, start_of
+from retention_assets_tests.oracle.counting import by_time, instant_in, kept_on_branch, kept_on_line, meets, start_of
 from retention_assets_tests.oracle.views import Facts, Transaction, view_closed_at
 
 Witness = tuple[str, str]
@@ -114,8 +114,17 @@ def _own_windows(facts: Facts) -> dict[str | None, tuple[int, int]] | None:
     return windows
 
 
+def _in_window(facts: Facts, one: Transaction, branches: Collection[str], as_of: datetime) -> bool:
+    """Not known to have left the latest view of the last branch longer ago than its table's window."""
+    text, left = facts.history.attributes.get("window.superseded-ms", ""), facts.superseded_at(branches, one)
+    is_number = text.isascii() and text.isdecimal() and len(text) < 20 and int(text) < 2**63
+    return not is_number or left is None or (as_of - left) // timedelta(microseconds=1) <= int(text) * 1000
+
+
 def _own_agrees(facts: Facts, one: Transaction, branches: Collection[str], as_of: datetime) -> bool:
     """Older than each branch's own age, and not among the newest snapshots that it keeps. On no branch: older than the dataset's."""
+    if "window.superseded-ms" in facts.history.attributes:
+        return not _in_window(facts, one, branches, as_of)
     windows = _own_windows(facts)
     if windows is None or one.closed_at is None:
         return False
@@ -159,9 +168,22 @@ def _protection(policy: Policy, facts: Facts, one: Transaction, as_of: datetime)
     return seen.latest_views_of(seen.log[one.name]), seen.tags_of(seen.log[one.name])
 
 
+def _is_copied(facts: Facts) -> bool:
+    return facts.history.attributes.get("times") == "copied"
+
+
+def _compares_times(policy: Policy) -> bool:
+    """Somewhere in it stands a time of a commit; what a transaction carries in an attribute is none."""
+    select = policy.select
+    parts: list[Selection | Window] = [select, *policy.branches.windows]
+    ages = [part.older_than for part in parts if part.older_than and isinstance(part.older_than.of, str)]
+    counts = [part.beyond for part in parts if part.beyond and by_time(part.beyond)]
+    return bool(ages or counts or select.in_views_older_than or select.from_table or by_time(select))
+
+
 def _selects(policy: Policy, facts: Facts, one: Transaction, as_of: datetime) -> bool:
     select, scope = policy.select, policy.branches
-    if not _chosen(policy.datasets, facts.history):
+    if not _chosen(policy.datasets, facts.history) or (_is_copied(facts) and _compares_times(policy)):
         return False
     if select.where is not None and not meets(select.where.text, one):
         return False
@@ -314,19 +336,31 @@ def _kept_by(keepers: Sequence[Keeper], facts: Facts, one: Transaction, as_of: d
 
 def _held(hold: Hold, facts: Facts, one: Transaction, as_of: datetime) -> bool:
     is_live = hold.until is None or as_of < hold.until
-    named = hold.transactions is None or matches(one.name, hold.transactions)
+    names = [one.name, *(other.name for other in facts.log.values() if _base(facts, other) == one.name)]
+    named = hold.transactions is None or any(matches(name, hold.transactions) for name in names)
     return is_live and named and _chosen(hold.datasets, facts.history)
+
+
+def _base(facts: Facts, one: Transaction) -> str | None:
+    """The transaction whose files one has that has none of its own."""
+    if not _has_no_files(facts, one):
+        return None
+    while one.parent is not None and _has_no_files(facts, one):
+        one = facts.log[one.parent]
+    return None if _has_no_files(facts, one) else one.name
 
 
 def retained(rule: RetainRule, facts: Facts, one: Transaction, as_of: datetime) -> bool:
     if not _chosen(rule.datasets, facts.history):
         return False
-    if rule.where is not None and not meets(rule.where.text, one):
+    # Nobody knows when something of a copy was committed, so whatever asks for that keeps all of it.
+    known = not _is_copied(facts)
+    if rule.where is not None and (known or not by_time(rule)) and not meets(rule.where.text, one):
         return False
     # What has no time of closing is young.
-    if rule.younger_than is not None and one.closed_at is not None and one.closed_at < rule.younger_than.before(as_of):
+    if known and rule.younger_than and one.closed_at is not None and one.closed_at < rule.younger_than.before(as_of):
         return False
-    if rule.newest is None:
+    if rule.newest is None or (by_time(rule.newest) and not known):
         return True
     if one.independent or not facts.has_live_branches:
         return one in kept_on_line(_line_of(facts, one), rule.newest)
@@ -343,8 +377,19 @@ def _commits(history: History) -> bool:
     return history.attributes.get("commits.enabled", "true").strip().lower() == "true"
 
 
-def _is_closed(history: History) -> bool:
-    return _forbids(history) or not _commits(history)
+def _is_spared_by_window(facts: Facts, one: Transaction, as_of: datetime) -> bool:
+    """Its table spares what is inside of its window; whatever is no clear no is a yes."""
+    spares = facts.history.attributes.get("window.spares", "false").strip().lower() != "false"
+    return spares and _in_window(facts, one, facts.branches_of(one), as_of)
+
+
+def _has_no_files(facts: Facts, one: Transaction) -> bool:
+    return one.type == "DELETE" and facts.history.attributes.get("versions.empty") == "kept"
+
+
+def _is_closed(facts: Facts, one: Transaction, as_of: datetime) -> bool:
+    denied = _forbids(facts.history) or not _commits(facts.history)
+    return denied or _is_spared_by_window(facts, one, as_of) or _has_no_files(facts, one)
 
 
 def _is_referenced(one: Transaction) -> bool:
@@ -360,7 +405,7 @@ def _over_limit(policy: Policy, facts: Facts, keepers: Sequence[Keeper], as_of: 
         if one.name in known or not _selects(policy, facts, one, as_of):
             continue
         latest, tags = _protection(policy, facts, one, as_of)
-        if _kept_by(keepers, facts, one, as_of) or tags or _is_closed(facts.history) or _is_referenced(one):
+        if _kept_by(keepers, facts, one, as_of) or tags or _is_closed(facts, one, as_of) or _is_referenced(one):
             continue
         if latest and policy.latest_view != "allow":
             continue
@@ -389,6 +434,8 @@ def _verdict(
 ) -> Verdict:
     if one.status == "OPEN" and not one.independent:
         return Verdict("open")
+    if _has_no_files(facts, one):
+        return Verdict("keep")
     selecting = [policy for policy in policies if _selects(policy, facts, one, as_of)]
     if not selecting:
         return Verdict("keep")
@@ -408,6 +455,8 @@ def _verdict(
         spared_by.add(("GC_DISABLED", "gc.enabled=false"))
     if not _commits(facts.history):
         spared_by.add(("FORMAT_V3", "format-version=3"))
+    if _is_spared_by_window(facts, one, as_of):
+        spared_by.add(("TABLE_WINDOW", "window.superseded-ms"))
     if not purging and _is_referenced(one):
         spared_by.add(("REFERRED_TO", one.attributes.get("witness", "the last scan")))
     if not purging and not free:

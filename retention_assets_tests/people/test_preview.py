@@ -220,6 +220,8 @@ SAID = {"history.expire.max-snapshot-age-ms": "864000000", "history.expire.min-s
          "max-snapshot-age-ms 864000000, min-snapshots-to-keep 1; "
          "on branch main: max-snapshot-age-ms 864000000, min-snapshots-to-keep 9"),
         (SAID, "", "max-snapshot-age-ms 864000000, min-snapshots-to-keep 1"),
+        ({"window.superseded-ms": "864000000"}, "", "window.superseded-ms 864000000"),
+        ({"window.superseded-ms": "864000000", "times": "copied"}, Reason.TIMES_COPIED.text("old"), "window.superseded-ms 864000000"),
         (SAID | {"history.expire.min-snapshots-to-keep": "x"}, Reason.NO_OWN_RETENTION.text("old"), "True"),
     ],
 )  # fmt: skip

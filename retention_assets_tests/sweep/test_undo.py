@@ -1,5 +1,6 @@
 """Undo in the engine: what is set aside stays whole, comes back or goes for good, and the ledger says so at any moment."""
 
+import json
 import signal
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -154,6 +155,16 @@ def test_policies_are_not_asked_any_more(lake: Lake) -> None:
     lake.sweeps(DUE)
     lake.says(OLD.replace("30d", "300d"))
     assert lake.sweeps(UNTIL)["lake/d"].outcomes == {Outcome.DELETED: 5}
+
+
+def test_a_window_of_its_table_spares_what_is_marked_and_nothing_that_is_set_aside(lake: Lake) -> None:
+    lake.sweeps(DUE)
+    lake.has("main: T1:SNAPSHOT@90d - T2:SNAPSHOT@1d", "lake/other").marks(DUE)
+    for name in ("lake/d", "lake/other"):
+        window = {"window.superseded-ms": str(10**12), "window.spares": "true"}
+        lake._log(name, [json.dumps({"dataset": name, "attributes": window})])
+    swept = lake.sweeps(UNTIL)
+    assert [swept[name].outcomes for name in ("lake/d", "lake/other")] == [{Outcome.DELETED: 5}, {Outcome.SPARED: 1}]
 
 
 def test_some_are_set_aside_beside_others_that_are_deleted(tmp_path: Path) -> None:

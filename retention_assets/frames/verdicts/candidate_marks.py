@@ -19,12 +19,16 @@ import pyarrow.compute as pc
 from retention_assets.frames.arrays import NEVER, Bools, Counts, Ints, Small, flags, integers, keys_of, sums_in_halves
 from retention_assets.frames.log import (
     COMMITS,
+    EMPTY_VERSIONS,
     LOG,
     OWN_CLASSES,
     TIMES,
+    WINDOW_SPARES,
     Log,
     attribute_of,
     bounds_of,
+    copied_datasets,
+    datasets_with,
     in_one_piece,
     is_in_log,
     realms_of,
@@ -33,14 +37,14 @@ from retention_assets.frames.verdicts.counts import rows_kept
 from retention_assets.frames.verdicts.decisions import CANDIDATE_MARKS, Facts, VerdictTable, decide
 from retention_assets.frames.verdicts.reasons import Reason
 from retention_assets.frames.verdicts.selectors import NEXT_LOOKS, NextLooks, SelectorLine, TimeBound, cut_off, unmet_lines
-from retention_assets.frames.verdicts.table_windows import Windows, next_ref_ends, remaining_scopes, windows_of
+from retention_assets.frames.verdicts.table_windows import Windows, next_ref_ends, remaining_scopes, window_ends, windows_of
 from retention_assets.frames.verdicts.where_condition import evaluate
 from retention_assets.frames.views.branch_views import Protection, protection, references
-from retention_assets.frames.views.history import OPEN, History
+from retention_assets.frames.views.history import DELETE, OPEN, History
 from retention_assets.frames.views.scope import FAR, ScopeTable
-from retention_assets.policy.durations import micros
+from retention_assets.policy.durations import Duration, micros
 from retention_assets.policy.globs import is_literal, matching, protecting
-from retention_assets.policy.model import AttributeTime, Datasets, Keeper, Limits, Newest, Policy, RetainRule
+from retention_assets.policy.model import AttributeTime, Datasets, Keeper, Limits, Newest, Policy, RetainRule, names_times
 from retention_assets.policy.realms import RESERVED_HOLD, has_attributes, is_reserved
 from retention_assets.policy.where.tree import columns_of
 
@@ -111,6 +115,10 @@ class _Evaluation:
     # datasets that forbid deleting their files, and those to whose tables the store can't commit
     forbidding: frozenset[str]
     uncommittable: frozenset[str]
+    # datasets that spare what is inside of their windows, whose times are copied, and that keep versions without files
+    sparing: frozenset[str]
+    copied: frozenset[str]
+    keeping_empty: frozenset[str]
     # also find out when time alone could change a verdict
     watch: bool
 
@@ -133,12 +141,15 @@ def verdicts_and_reevaluation(
     chosen = datasets_chosen_by(log, bounds, datasets, [policy.datasets for policy in policies])
     groups, member = np.unique(chosen, axis=0, return_inverse=True)
     fresh = _fresh(log, known) if known is not None and any(policy.limits for policy in policies) else None
-    windows = windows_of(datasets) if any(policy.select.from_table or policy.drops_refs for policy in policies) else {}
+    sparing = _datasets_denying(datasets, WINDOW_SPARES, "false")
+    uses_windows = sparing or any(policy.select.from_table or policy.drops_refs for policy in policies)
+    windows = windows_of(datasets) if uses_windows else {}
     live = [keeper for keeper in holds if keeper.is_live(as_of)]
     live += [RESERVED_HOLD] if any(map(is_reserved, pc.unique(realms_of(datasets).drop_null()).to_pylist())) else []
     held = datasets_chosen_by(log, bounds, datasets, [keeper.datasets for keeper in live], are_holds=True)
     forbidding, uncommittable = _datasets_denying(datasets, "gc.enabled"), _datasets_denying(datasets, COMMITS)
-    evaluation = _Evaluation(as_of, live, windows, forbidding, uncommittable, watch)
+    copied, keeping_empty = copied_datasets(datasets), datasets_with(datasets, EMPTY_VERSIONS, "kept")
+    evaluation = _Evaluation(as_of, live, windows, forbidding, uncommittable, sparing, copied, keeping_empty, watch)
     parts: list[pa.Table] = []
     times = [NEXT_LOOKS.empty_table()]
     for number, group in enumerate(groups):
@@ -209,7 +220,7 @@ def _judge(
 ) -> tuple[pa.Table, pa.Table]:
     # Whole datasets that the same policies are about. `held` is datasets x holds; `fresh` are rows not yet marked or swept, if
     # there are limits.
-    keepers, history = evaluation.keepers, History(log, micros(evaluation.as_of))
+    keepers, history = evaluation.keepers, History(log, micros(evaluation.as_of), evaluation.copied)
     scopes = ScopeTable(history)
     looks = NextLooks(history, evaluation.as_of) if evaluation.watch else None
     on_line = looks.add_line if looks else None
@@ -217,13 +228,16 @@ def _judge(
     protected = protection(scopes)
     drops = any(policy.drops_refs for policy in policies)
     remaining = protection(remaining_scopes(history, evaluation.windows, evaluation.as_of)) if drops else protected
-    hold = _first_hold_of(history, keepers, held)
-    rule = _first_rule_of(scopes, keepers, held, evaluation.as_of, on_line)
-    forbidden, uncommittable = (
-        history.per_dataset(np.array([name in names for name in history.names], dtype=bool))
-        for names in (evaluation.forbidding, evaluation.uncommittable)
+    forbidden, uncommittable, empty = map(
+        history.rows_of, (evaluation.forbidding, evaluation.uncommittable, evaluation.keeping_empty)
     )
-    closed = forbidden | uncommittable
+    empty = None if empty is None else empty & (history.type == DELETE)
+    hold = _first_hold_of(history, keepers, held, empty)
+    rule = _first_rule_of(scopes, keepers, held, evaluation.as_of, on_line)
+    in_window = _in_windows(scopes, evaluation, on_line)
+    closed = np.zeros(len(history), dtype=bool)
+    for rows in (forbidden, uncommittable, in_window, empty):
+        closed |= False if rows is None else rows
     pinned = [(remaining if policy.drops_refs else protected).tag < FAR for policy in policies]
     referenced = references(history)
     free = [~pins & (hold < 0) & (rule < 0) & ~closed & ~referenced.is_referenced for pins in pinned]
@@ -237,10 +251,12 @@ def _judge(
     facts_of_rows = (
         protected.branch < FAR, protected.tag < FAR, hold >= 0, (history.status == OPEN) & ~history.independent,
         remaining.branch < FAR, remaining.tag < FAR, forbidden, referenced.is_referenced, uncommittable, rule >= 0,
+        in_window, empty,
     )  # fmt: skip
     flags = np.zeros(len(history), dtype=np.uint16)
     for bit, fact in enumerate(facts_of_rows):
-        flags |= fact.astype(np.uint16) << np.uint16(bit)
+        if fact is not None:
+            flags |= fact.astype(np.uint16) << np.uint16(bit)
     facts, combination = combinations(history, lines, over, flags)
     decisions = [decide(fact, policies) for fact in facts]
     table = VerdictTable(decisions, policies, keepers, history, referenced.names)
@@ -255,7 +271,7 @@ def _judge(
     branch, tag, ref = _witnesses(history, protected, remaining)
     nobody = np.zeros(len(history), dtype=np.int32)
     referrer = nobody if referenced.witness is None else referenced.witness
-    witnesses = [history.in_log_order(rank) for rank in (branch, tag, hold, rule, ref, nobody, nobody, referrer)]
+    witnesses = [history.in_log_order(rank) for rank in (branch, tag, hold, rule, ref, nobody, nobody, nobody, referrer)]
     parts = []
     for begin in range(0, len(history), _ROWS_AT_ONCE):
         here = slice(begin, begin + _ROWS_AT_ONCE)
@@ -273,14 +289,25 @@ def _witnesses(history: History, protected: Protection, remaining: Protection) -
     return branch, tag, over.astype(np.int32)
 
 
-def _datasets_denying(datasets: pa.Table, key: str) -> frozenset[str]:
-    # Datasets that have the attribute, and not as `true`: a typo must not delete.
+def _datasets_denying(datasets: pa.Table, key: str, but: str = "true") -> frozenset[str]:
+    # Datasets that have the attribute with any other value: a typo must not delete.
     value = pc.utf8_lower(pc.utf8_trim_whitespace(attribute_of(datasets, key)))
-    denies = pc.fill_null(pc.not_equal(value, "true"), False)
+    denies = pc.fill_null(pc.not_equal(value, but), False)
     return frozenset(datasets["dataset"].filter(denies).to_pylist())
 
 
-def _first_hold_of(history: History, keepers: Sequence[Keeper], held: Bools) -> Ranks:
+def _in_windows(scopes: ScopeTable, evaluation: _Evaluation, on_line: Callable[[SelectorLine], None] | None) -> Bools | None:
+    # Rows inside of a window that spares. A latest view, and whatever was never superseded, is inside.
+    if (rows := scopes.history.rows_of(evaluation.sparing)) is None:
+        return None
+    ends = window_ends(evaluation.windows, scopes.everywhere)
+    inside: Bools = rows & (ends >= micros(evaluation.as_of))
+    if on_line:
+        on_line(SelectorLine(WINDOW_SPARES, Reason.TABLE_WINDOW, inside, bound=TimeBound(ends, Duration())))
+    return inside
+
+
+def _first_hold_of(history: History, keepers: Sequence[Keeper], held: Bools, empty: Bools | None) -> Ranks:
     first = np.full(len(history), -1, dtype=np.int32)
     for number, hold in enumerate(keepers):
         if isinstance(hold, RetainRule):
@@ -291,6 +318,15 @@ def _first_hold_of(history: History, keepers: Sequence[Keeper], held: Bools) -> 
             ids = history.log["transaction"].take(pa.array(history.rows[at])).to_pylist()
             rows[at] = protecting(ids, hold.transactions)
         first[rows] = number
+    if empty is not None:
+        # a version without files of its own has those of the one before it
+        at = np.flatnonzero(empty)
+        base = history.nearest_above(at)
+        at, base = at[(base >= 0) & (first[at] >= 0)], base[(base >= 0) & (first[at] >= 0)]
+        # the first hold of any of them
+        first = np.where(first < 0, len(keepers), first)
+        np.minimum.at(first, base, first[at])
+        first = np.where(first < len(keepers), first, -1).astype(np.int32)
     return first
 
 
@@ -299,7 +335,7 @@ def retained_by(rules: Sequence[RetainRule], log: Log, as_of: datetime) -> Bools
     rows = in_one_piece(log.transactions)
     if not len(rows):
         return np.zeros(0, dtype=bool)
-    history = History(rows, micros(as_of))
+    history = History(rows, micros(as_of), copied_datasets(log.datasets))
     held = datasets_chosen_by(rows, bounds_of(rows), log.datasets, [rule.datasets for rule in rules], are_holds=True)
     return history.in_log_order(_first_rule_of(ScopeTable(history), rules, held, as_of, None)) >= 0
 
@@ -312,6 +348,8 @@ def _first_rule_of(
     on_line: Callable[[SelectorLine], None] | None,
 ) -> Ranks:
     history = scopes.history
+    # where times are copied, a line that compares them keeps everything
+    copied = np.False_ if history.copied is None else history.copied
     first = np.full(len(history), -1, dtype=np.int32)
     for number, rule in enumerate(keepers):
         if not (isinstance(rule, RetainRule) and held[:, number].any()):
@@ -322,12 +360,12 @@ def _first_rule_of(
             if on_line:
                 bound = TimeBound(history.closed, rule.younger_than)
                 on_line(SelectorLine("younger_than", Reason.RETAIN_RULE, young, bound=bound))
-            rows = young | (rows & (history.closed == NEVER))
+            rows = young | (rows & ((history.closed == NEVER) | copied))
         if rule.where:
-            rows &= history.column(evaluate(rule.where, history.log))
+            rows &= history.column(evaluate(rule.where, history.log)) | (copied & names_times(rule.where))
         if rule.newest:
             kept = [kept.rows for kept in rows_kept(rule.newest, scopes.everywhere, scopes.line, history)]
-            rows &= np.logical_or.reduce(kept)
+            rows &= np.logical_or.reduce(kept) | (copied & rule.newest.compares_times)
         first[rows & (first < 0)] = number
     return first
 
@@ -335,7 +373,7 @@ def _first_rule_of(
 # size of a table with a place for each possible combination; beyond it only those that occur get a place
 _MOST_KEYS = 1 << 20
 # boolean facts of a row, in the order of `Facts`
-_FLAGS = 10
+_FLAGS = 12
 
 
 def combinations(

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.frames.arrays import Bools, Counts, join_chunks
-from retention_assets.frames.log import NAME, TIMES
+from retention_assets.frames.log import NAME, SUPERSEDED_WINDOW, TIMES
 from retention_assets.frames.verdicts.reasons import REASONS, Reason
 from retention_assets.frames.views.history import History
 from retention_assets.policy.model import Keeper, Policy
@@ -53,6 +53,10 @@ class Facts:
     uncommittable: bool
     # by a retain rule
     retained: bool
+    # of a dataset that spares what is inside of its window
+    in_window: bool
+    # neither adds nor removes a file
+    empty: bool
 
     def in_latest(self, policy: Policy) -> bool:
         return self.latest_then if policy.drops_refs else self.latest
@@ -65,6 +69,8 @@ def decide(facts: Facts, policies: Sequence[Policy]) -> Decision:
     """Apply the rules of design section 5 to one combination of facts, in their order."""
     if facts.open:
         return Decision("open", -1, (), ((Reason.OPEN, -1),))
+    if facts.empty:
+        return Decision("keep", -1, (), ((Reason.NO_FILES, -1),))
     selecting = [number for number, line in enumerate(facts.unmet) if line == 0]
     if not selecting:
         unmet_lines = [(REASONS[line] or Reason.NO_POLICY, number) for number, line in enumerate(facts.unmet)]
@@ -81,6 +87,7 @@ def decide(facts: Facts, policies: Sequence[Policy]) -> Decision:
         (Reason.RETAIN_RULE, facts.retained),
         (Reason.GC_DISABLED, facts.forbidden),
         (Reason.FORMAT_V3, facts.uncommittable),
+        (Reason.TABLE_WINDOW, facts.in_window),
         (Reason.REFERRED_TO, facts.referenced and not purging),
     )
     keeping = [(reason, -1) for reason, keeps in kept_by if keeps]
@@ -126,6 +133,7 @@ _BY_ROW = (
     (Reason.EXPIRED_REF,),
     (Reason.GC_DISABLED,),
     (Reason.FORMAT_V3,),
+    (Reason.TABLE_WINDOW,),
     (Reason.REFERRED_TO,),
 )
 # witnesses of a dataset that forbids deleting its files, and of a table that can't be committed to
@@ -179,7 +187,7 @@ class VerdictTable:
         branches, tags = history.branches.names, history.tags.names
         refs = [*(f"branch {name}" for name in branches), *(f"tag {name}" for name in tags)]
         keeper_names = [keeper.name or "" for keeper in keepers]
-        per_row = (branches, tags, keeper_names, keeper_names, refs, [_FORBIDS], [_FORMAT], referrers)
+        per_row = (branches, tags, keeper_names, keeper_names, refs, [_FORBIDS], [_FORMAT], [SUPERSEDED_WINDOW], referrers)
         for reasons, own in zip(_BY_ROW, per_row, strict=True):
             kinds = np.array([reason in reasons for reason, _ in flat], dtype=bool)
             self._by_row.append((kinds, len(words)) if kinds.any() else None)

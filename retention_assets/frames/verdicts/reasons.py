@@ -20,6 +20,7 @@ class Reason(Enum):
     RETAIN_RULE = "Retain rule {witness} keeps it."
     GC_DISABLED = "Its table forbids deleting its files: property {witness}."
     REFERRED_TO = "Retained data refers to it, according to {witness}."
+    TABLE_WINDOW = "It is inside the window of its table ({witness}), in which readers may still need its files."
     LIMIT = "Policy {witness} would mark more of this dataset than its limits allow, so it marks nothing here."
 
     OPEN = "It is still open."
@@ -36,6 +37,10 @@ class Reason(Enum):
     TOO_YOUNG = "It is younger than policy {witness} requires."
     TIME_MISSING = "It has no readable instant in the attribute that policy {witness} compares, so it is never old enough."
     NO_TIME = "It lacks the time that policy {witness} compares, so it is never old enough."
+    TIMES_COPIED = (
+        "Its table was copied, so the times of its versions are not known, and policy {witness} compares times. "
+        "Set `times: commit_info` on the store to use the times that writers noted."
+    )
     WITHIN_VIEWS = "It is in one of the newest views, which policy {witness} keeps."
     WITHIN_TRANSACTIONS = "It is among the newest transactions, which policy {witness} keeps."
     WITHIN_BYTES = "It is among the newest that fit the size that policy {witness} keeps."
@@ -52,6 +57,7 @@ class Reason(Enum):
     REFERENCED = "Retained data may refer to it, and policy {witness} selects only unreferenced objects."
     POLICY_CHANGED = "Policy {witness} marked it, but no policy in force selects it any more."
     CONDITION = "The condition (where) of policy {witness} does not hold for it."
+    NO_FILES = "It neither adds nor removes a file, so it goes with the version before it."
     FORMAT_V3 = "Its table has {witness}. PyIceberg can't commit to such a table in this catalog; with a REST catalog it can."
 
     @property
@@ -74,6 +80,7 @@ SPARING = frozenset(
         Reason.GC_DISABLED,
         Reason.FORMAT_V3,
         Reason.REFERRED_TO,
+        Reason.TABLE_WINDOW,
         Reason.LIMIT,
     }
 )

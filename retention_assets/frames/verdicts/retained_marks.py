@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from retention_assets.frames.log import Log, bounds_of, holds_dataset
 from retention_assets.frames.verdicts.where_condition import evaluate
-from retention_assets.policy.model import Newest, RetainRule
+from retention_assets.policy.model import Newest, RetainRule, names_times
 
 _Flags = npt.NDArray[np.bool_]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -60,21 +60,23 @@ def retained_marks(
             if not holds_dataset(rule, dataset, attributes.get(dataset, {})):
                 continue
             if (dataset, number) not in kept:
-                kept[dataset, number] = _retained(rows, rule, as_of)
+                is_copied = attributes.get(dataset, {}).get("times") == "copied"
+                kept[dataset, number] = _retained(rows, rule, as_of, is_copied)
             hits = np.flatnonzero(is_marked & kept[dataset, number])
             if len(hits):
                 retained.setdefault(dataset, RetainedMarks(rows["transaction"][int(hits[0])].as_py(), rule.name, len(hits)))
     return retained
 
 
-def _retained(rows: pa.Table, rule: RetainRule, as_of: datetime) -> _Flags:
+def _retained(rows: pa.Table, rule: RetainRule, as_of: datetime, is_copied: bool) -> _Flags:
+    # A line that compares the times of a copy keeps everything.
     kept = np.ones(len(rows), dtype=bool)
-    if rule.where:
+    if rule.where and not (is_copied and names_times(rule.where)):
         kept &= evaluate(rule.where, rows)
-    if rule.younger_than:
+    if rule.younger_than and not is_copied:
         bound = pa.scalar(rule.younger_than.before(as_of), rows["closed_at"].type)
         kept &= ~pc.fill_null(pc.less(rows["closed_at"], bound), False).to_numpy()
-    if rule.newest and kept.any():
+    if rule.newest and kept.any() and not (is_copied and rule.newest.compares_times):
         kept &= _Walk(rows, rule.newest).kept()
     return kept
 

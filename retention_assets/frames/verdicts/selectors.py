@@ -103,6 +103,8 @@ def lines(policy: Policy, scopes: ScopeTable, as_of: datetime, windows: Windows)
     if select.types:
         yield SelectorLine("select.types", Reason.TYPE, ~np.isin(history.type, [TYPES.index(type_) for type_ in select.types]))
     yield from _finished(select, history)
+    if history.copied is not None:
+        yield from (SelectorLine(key, Reason.TIMES_COPIED, history.copied) for key in policy.lines_about_times)
     if policy.drops_refs:
         scopes = remaining_scopes(history, windows, as_of)
         scope = scopes.all_in(policy.branches)
@@ -177,10 +179,10 @@ def _from_table(windows: Windows, scope: ScopeColumns, line: Line, as_of: dateti
     # Both lines of the window that the dataset carries, on each branch by its own numbers, on a line by the dataset's.
     history, answer = scope.history, window_answer(windows, scope, as_of)
     yield SelectorLine("select.from_table", Reason.NO_OWN_RETENTION, answer.silent)
-    yield SelectorLine("select.from_table", Reason.NO_TIME, history.closed == NEVER)
+    yield SelectorLine("select.from_table", Reason.NO_TIME, answer.time == NEVER)
     # Each row has a bound of its own: its time is shifted by that, and compared with one bound of no age.
-    bound = TimeBound(history.closed + (micros(as_of) - answer.bound), Duration())
-    yield SelectorLine("select.from_table", Reason.TOO_YOUNG, history.closed >= answer.bound, bound=bound)
+    bound = TimeBound(answer.time + (micros(as_of) - answer.bound), Duration())
+    yield SelectorLine("select.from_table", Reason.TOO_YOUNG, answer.time >= answer.bound, bound=bound)
     yield SelectorLine("select.from_table", Reason.WITHIN_TRANSACTIONS, answer.within)
     if line.rows.any():
         yield from _never_beyond(line, history, "select.from_table")

@@ -1,5 +1,6 @@
-"""Retention windows in the attributes of datasets, as Iceberg tables have them (`select.from_table`): read them, judge
-transactions by them, each branch by its own, and end branches and tags past their age (`expired_refs: drop`).
+"""Retention windows in the attributes of datasets (`select.from_table`): read them, judge transactions by them, each branch by
+its own, and end branches and tags past their age (`expired_refs: drop`). A table has ages and counts, as Iceberg's, or one
+window that begins when a transaction is superseded.
 
 A window is a number at a head; a fold carries it to every transaction of the branch, so thousands of different windows cost
 as much as one. Ages keep the table's milliseconds: a `Duration` would round them.
@@ -14,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from retention_assets.frames.arrays import FOREVER, NEVER, Bools, Ints
-from retention_assets.frames.log import Log
+from retention_assets.frames.log import SUPERSEDED_WINDOW, Log
 from retention_assets.frames.views.history import History, Refs
 from retention_assets.frames.views.scope import FAR, ScopeColumns, ScopeTable
 from retention_assets.policy.durations import micros
@@ -35,9 +36,13 @@ class TableWindow:
     """Window on the path of a branch: an age below which transactions are kept, and a number of newest ones."""
 
     max_age_ms: int
-    min_snapshots: int
+    min_snapshots: int = 0
+    # its age counts from when a transaction left the latest view
+    since_superseded: bool = False
 
     def words(self) -> str:
+        if self.since_superseded:
+            return f"{SUPERSEDED_WINDOW} {self.max_age_ms}"
         return f"{MAX_AGE} {self.max_age_ms}, {MIN_SNAPSHOTS} {self.min_snapshots}"
 
 
@@ -67,8 +72,12 @@ def attribute(number: str, ref: str | None = None, kind: str = "branch") -> str:
 def table_windows(attributes: Mapping[str, str]) -> TableWindows | None:
     """Read a dataset's windows; None if a number is missing or not a whole one above zero: a guess could delete.
 
-    A branch inherits each number that it leaves out from the dataset.
+    A branch inherits each number that it leaves out from the dataset. A window since superseded may be zero.
     """
+    if (text := attributes.get(SUPERSEDED_WINDOW)) is not None:
+        if not _WHOLE.fullmatch(text) or int(text) > MOST:
+            return None
+        return TableWindows(TableWindow(int(text), since_superseded=True), {}, *_ref_ages(attributes))
     numbers_of: dict[str | None, dict[str, int]] = {}
     for key, text in attributes.items():
         if (about := _KEY.fullmatch(key)) is None:
@@ -116,6 +125,8 @@ class WindowAnswer:
 
     # its dataset has no readable windows
     silent: Bools
+    # The time that is compared; NEVER where it has none.
+    time: Ints
     # Old enough is strictly before this, for each branch in scope that holds it.
     bound: Ints
     # Among the newest that some branch in scope keeps.
@@ -146,11 +157,26 @@ def window_answer(windows: Windows, scope: ScopeColumns, as_of: datetime) -> Win
     within: Bools = scope.held & (scope.fewest_after(history.committed_so_far, history.committed, -count) < 0)
     # All branches that hold a transaction have to agree that it is old enough.
     least = np.where(scope.branches > 0, scope.over_heads(bound, np.minimum, FOREVER), history.per_dataset(bounds))
-    return WindowAnswer(history.per_dataset(silent), least, within, history.per_dataset(counts))
+    time, since = history.closed, [own is not None and own.dataset.since_superseded for own in of_datasets]
+    if any(since):
+        time = np.where(history.per_dataset(np.array(since, dtype=bool)), scope.superseded_at, time)
+    return WindowAnswer(history.per_dataset(silent), time, least, within, history.per_dataset(counts))
+
+
+def window_ends(windows: Windows, scope: ScopeColumns) -> Ints:
+    """Instant until which the window of its table holds each superseded transaction; FOREVER where there is no such instant."""
+    time, tables = scope.superseded_at, [windows.get(name) for name in scope.history.names]
+    lengths = [_length(of.dataset) if of and of.dataset.since_superseded else _OLDEST_MS * 1000 for of in tables]
+    return np.where(time == NEVER, FOREVER, time + scope.history.per_dataset(np.array(lengths, dtype=np.int64)))
 
 
 def _bound(window: TableWindow, as_of: datetime) -> int:
-    return micros(as_of) - min(window.max_age_ms, _OLDEST_MS) * 1000
+    return micros(as_of) - _length(window)
+
+
+def _length(window: TableWindow) -> int:
+    # microseconds
+    return min(window.max_age_ms, _OLDEST_MS) * 1000
 
 
 def _count(window: TableWindow) -> int:

@@ -3,7 +3,7 @@
 Each column is computed when first asked for. Columns that depend on branches are in scope.py.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
@@ -38,7 +38,7 @@ class Refs:
 class History:
     """Whole datasets of a sound log, in chain order. Rows of a dataset stay together; `order` leads back to the log."""
 
-    def __init__(self, log: pa.Table, as_of: int) -> None:
+    def __init__(self, log: pa.Table, as_of: int, copied: Collection[str] = ()) -> None:
         self.log = log
         bounds = bounds_of(log)
         self.starts, self.sizes = bounds[:-1], np.diff(bounds)
@@ -56,6 +56,8 @@ class History:
         self.status: Small = self.column(codes(log["status"], STATUSES))
         self.independent: Bools = self.type >= len(BRANCHED)
         self.committed: Bools = (self.status == COMMITTED) & ~self.independent
+        # rows of the datasets whose commits have the times of a copy
+        self.copied = self.rows_of(copied)
         self._parent = parent
 
     def __len__(self) -> int:
@@ -84,6 +86,11 @@ class History:
     def per_dataset(self, values: npt.NDArray[S]) -> npt.NDArray[S]:
         return np.repeat(values, self.sizes)
 
+    def rows_of(self, datasets: Collection[str]) -> Bools | None:
+        """Flag the rows of some datasets; None where there are none."""
+        chosen = [name in datasets for name in self.names] if datasets else []
+        return self.per_dataset(np.array(chosen, dtype=bool)) if any(chosen) else None
+
     def time(self, name: str) -> Ints:
         return self.column(as_micros(self.log[name]))
 
@@ -109,18 +116,22 @@ class History:
     @cached_property
     def anchors(self) -> Ints:
         """For each loose position that of its nearest committed ancestor, or -1: it lies on that one's branches."""
+        return self.nearest_above(self.loose)
+
+    def nearest_above(self, passed: Ints) -> Ints:
+        """For each of some positions that of its nearest ancestor which is none of them, or -1."""
         parent = self._parent
         if self.order is not None:
             parent = parent[self.order]
             parent = np.where(parent < 0, -1, self.positions[parent])
         up = np.arange(len(parent), dtype=np.int64)
-        up[self.loose] = parent[self.loose]
-        at = up[self.loose]
+        up[passed] = parent[passed]
+        at = up[passed]
         while True:
             above = np.where(at < 0, -1, up[at])
             if np.array_equal(above, at):
                 return at
-            up[self.loose] = above
+            up[passed] = above
             at = above
 
     @cached_property

@@ -14,7 +14,7 @@ from threading import Lock, RLock
 from typing import Any, NamedTuple
 
 from retention_assets.errors import Refused
-from retention_assets.frames.log import COPIED_TIMES, EMPTY_VERSIONS, SUPERSEDED_WINDOW, WINDOW_SPARES
+from retention_assets.frames.log import COPIED_TIMES, EMPTY_VERSIONS, STRAYS, SUPERSEDED_WINDOW, WINDOW_SPARES
 from retention_assets.policy.durations import from_micros
 from retention_assets.stores.delta.actions import read_checkpoint, read_commit
 from retention_assets.stores.delta.folder import LogFile, TableFolder
@@ -191,7 +191,7 @@ def lines_of(dataset: str, table: Table, pins: Pins, spares: bool, strays: int) 
     window = round(table.interval(DELETED_FILES).total_seconds() * 1000)
     attributes = {
         "table": table.id, DELETED_FILES: table.properties.get(DELETED_FILES, "interval 1 week"),
-        SUPERSEDED_WINDOW: str(window), EMPTY_VERSIONS: "kept", "strays": str(strays),
+        SUPERSEDED_WINDOW: str(window), EMPTY_VERSIONS: "kept", STRAYS: str(strays),
         **({WINDOW_SPARES: "true"} if spares else {}), **({COPIED_TIMES: "copied"} if table.is_copied else {}),
         **{name: table.properties[name] for name in (LOG_RETENTION, LOG_CLEANUP) if name in table.properties},
     }  # fmt: skip

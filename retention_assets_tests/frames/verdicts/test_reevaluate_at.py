@@ -240,6 +240,20 @@ RULE = {"name": "r", "reason": "law", "datasets": "*"}
 UNTIL_FIVE, UNTIL_TEN = {"datasets": "*", "until": FIVE}, {"datasets": "*", "until": TEN}
 
 
+def test_the_next_look_is_when_the_first_leaves_its_window() -> None:
+    """Each dataset by its own window, which spares or is the rule; one that nobody can read never ends."""
+    drawn, looks = [], dict[str, datetime | None]()
+    for name, days, ends in (("s1", 55, 5), ("s2", 1, None), ("s3", None, None), ("r1", 45, 5), ("b1", 41, 1)):
+        own = {"window.superseded-ms": str(days and days * 86_400_000)} | ({} if name == "r1" else {"window.spares": "true"})
+        drawn.append(history(TWO, dataset=f"lake/{name}", attributes=own))
+        looks[f"lake/{name}"] = AS_OF + ends * DAY + TICK if ends else None
+    lines = {"s?": {"beyond": {"views": 1}}, "[rb]1": {"from_table": True}}
+    rules = [
+        Policy.model_validate({"name": key, "datasets": {"include": [f"lake/{key}"]}, "select": lines[key]}) for key in lines
+    ]
+    assert reevaluations(log_of(drawn), rules, [], AS_OF) == looks
+
+
 @pytest.mark.parametrize(
     ("drawing", "policy", "holds", "expected"),
     [

