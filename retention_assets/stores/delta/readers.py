@@ -61,9 +61,9 @@ class OtherTables:
         with ThreadPoolExecutor(_THREADS) as threads:
             read = dict(zip(tables, threads.map(self._read, tables.values()), strict=True))
         if fault := next((location for location in clones if not isinstance(read[location], tuple)), None):
-            why = read[fault] or "it has no log"
+            reason = read[fault] or "it has no log"
             raise Refused(
-                f"{mask_secrets(fault)} can't be read ({why}), and may refer to files of any table of this store. Nothing of"
+                f"{mask_secrets(fault)} can't be read ({reason}), and may refer to files of any table of this store. Nothing of"
                 " the store is swept until it can, or is taken out of also_read"
             )
         self._references = {location: found for location, found in read.items() if isinstance(found, tuple)}

@@ -152,8 +152,8 @@ class TableOrder:
                         late[number] = f"{needs.witness(file)} {needs.name(file)}"
             if not late:
                 return needs
-            for number, why in late.items():
-                self._settle([self.going.pop(number).transaction], Outcome.SPARED, why)
+            for number, reason in late.items():
+                self._settle([self.going.pop(number).transaction], Outcome.SPARED, reason)
 
     def _having(self, table: Table, files: Bools) -> Iterator[tuple[int, int]]:
         """Yield the targets that have some of these files, each with one of them."""
@@ -220,32 +220,29 @@ class TableOrder:
         for outcome in _FAULTS:
             faults = {number: results[file] for number, file in self._having(table, outcomes == str(outcome))} | faults
         for number, target in self.going.items():
-            count = len(table.files_of(number))
-            outcome = self.order.done if done[number] else Outcome.ALREADY_GONE
-            error = needs.sentence(number) if stays[number] else None
+            is_whole = stays[number] == len(table.files_of(number))
+            outcome, error = self.order.done, needs.sentence(number) if stays[number] else None
             if fault := faults.get(number):
                 outcome, error = fault.outcome, f"{long_quote(fault.transaction)}: {fault.error}"
-                if (
-                    self.order is Order.SET_ASIDE
-                    and outcome is not Outcome.WITHHELD
-                    and (why := self._bring_back(table, number))
-                ):
-                    outcome, error = Outcome.WITHHELD, f"{error}. A part of it stays set aside for now: {why}"
-            elif stays[number] == count and self.order is Order.SET_ASIDE:
-                outcome = Outcome.SET_ASIDE
-            elif stays[number] == count:
-                outcome, error = Outcome.KEPT_READABLE, f"version {number} can still be read: {error or 'it has no files'}"
+                if self.order is Order.SET_ASIDE and outcome is not Outcome.WITHHELD:
+                    outcome, error = self._bring_back(table, number, outcome, error)
+            elif is_whole and self.order is not Order.SET_ASIDE:
+                outcome, error = Outcome.KEPT_READABLE, f"version {number} can still be read: {needs.sentence(number)}"
+            elif not (is_whole or done[number]):
+                outcome = Outcome.ALREADY_GONE
             is_done, name = outcome is self.order.done, target.transaction
-            self.outcomes[name] = SweptTarget(
-                name, outcome, freed[number] if is_done else 0, error, left=stays[number] if is_done else 0
-            )
+            size, left = (freed[number], stays[number]) if is_done else (0, 0)
+            self.outcomes[name] = SweptTarget(name, outcome, size, error, left=left)
 
-    def _bring_back(self, table: Table, number: int) -> str | None:
+    def _bring_back(self, table: Table, number: int, outcome: Outcome, error: str) -> tuple[Outcome, str]:
         # a version is set aside whole or not at all
         names = {table.names[file] for file in table.files_of(number).tolist()} & self.results.keys()
         moved = [name for name in sorted(names) if self.results[name].outcome is Outcome.SET_ASIDE]
         answers = self.files.carry_out(Order.RESTORE, table, moved)
-        return next((str(answer.error) for answer in answers if answer.outcome is not Outcome.RESTORED), None)
+        left = next((answer.error for answer in answers if answer.outcome is not Outcome.RESTORED), None)
+        if left is None:
+            return outcome, error
+        return Outcome.WITHHELD, f"{error}. A part of it stays set aside for now: {left}"
 
     def _check_newest(self) -> None:
         # a commit after the last look may refer to what is gone by now
@@ -254,14 +251,16 @@ class TableOrder:
             return
         table, _ = self.load()
         if lost := sorted(gone & table.live_names()):
-            why = f"version {table.newest}, committed meanwhile, needs {long_quote(lost[0])}, which this sweep has taken"
-            numbers = [table.numbers_of_names[name] for name in lost]
+            error = (
+                f"version {table.newest}, committed meanwhile, needs {long_quote(lost[0])}, which this sweep has taken. Restore"
+                " the table to a version that is whole"
+            )
             files = np.zeros(len(table.names), dtype=bool)
-            files[numbers] = True
-            for number, _ in [*self._having(table, files)]:
+            files[[table.numbers_of_names[name] for name in lost]] = True
+            # what an earlier sweep left is of no target
+            for number in dict(self._having(table, files)) or [max(self.going)]:
                 name = self.going[number].transaction
-                remedy = "Restore the table to a version that is whole"
-                self.outcomes[name] = SweptTarget(name, Outcome.FAILED, error=f"{why}. {remedy}")
+                self.outcomes[name] = SweptTarget(name, Outcome.FAILED, error=error)
 
     def _announce_end(self) -> None:
         try:

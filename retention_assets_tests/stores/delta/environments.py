@@ -8,9 +8,8 @@ from typing import Any
 
 from retention_assets.frames import sound_log
 from retention_assets.outcomes import Outcome
-from retention_assets.stores.delta import DeltaSettings
-from retention_assets.stores.delta.store import DeltaStore
-from retention_assets.stores.protocol import Store, SweptTarget, Target
+from retention_assets.stores.delta import KIND, DeltaSettings
+from retention_assets.stores.protocol import SweptTarget, Target
 from retention_assets_tests.histories import history
 from retention_assets_tests.stores.contract import Environment
 from retention_assets_tests.stores.delta.tables import Table, file_uris, files, versions
@@ -21,12 +20,12 @@ from retention_assets_tests.stores.places.test_delete_markers import NUMBERS, cl
 LOG = "_delta_log"
 
 
-def open_tables(folder: Path | str, **settings: object) -> DeltaStore:
+def open_tables(folder: Path | str, **settings: object) -> Any:
     return open_globs(f"{folder}/*", **settings)
 
 
-def open_globs(*globs: str, **settings: object) -> DeltaStore:
-    return DeltaStore(DeltaSettings.model_validate({"name": "lh", "tables": [*globs], **settings}))
+def open_globs(*globs: str, **settings: object) -> Any:
+    return KIND.open(DeltaSettings.model_validate({"name": "lh", "tables": [*globs], **settings}))
 
 
 @dataclass(frozen=True)
@@ -72,7 +71,7 @@ class LocalTables(Environment):
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "tables"
 
-    def store(self) -> Store:
+    def store(self) -> Any:
         return open_tables(self.folder)
 
     def write(self, dataset: str, drawing: str) -> dict[str, str]:
@@ -126,7 +125,7 @@ class VersionedTables(LocalTables):
         self.client.create_bucket(Bucket=self.bucket)
         self.client.put_bucket_versioning(Bucket=self.bucket, VersioningConfiguration={"Status": "Enabled"})
 
-    def store(self) -> Store:
+    def store(self) -> Any:
         return open_tables(f"s3://{self.bucket}/tables")
 
     def write(self, dataset: str, drawing: str) -> dict[str, str]:
@@ -165,10 +164,14 @@ class S3Tables(LocalTables):
 
     def __init__(self, folder: Path, s3: S3) -> None:
         super().__init__(folder)
-        self.s3 = s3
+        # what is known of conditions is known of a place
+        self.s3, self.root = s3, f"tables{next(NUMBERS)}"
 
-    def store(self) -> Store:
-        return open_tables(f"s3://{self.s3.bucket}/tables")
+    def store(self) -> Any:
+        return self.open()
+
+    def open(self, **settings: object) -> Any:
+        return open_tables(f"s3://{self.s3.bucket}/{self.root}", **settings)
 
     def write(self, dataset: str, drawing: str) -> dict[str, str]:
         ids = super().write(dataset, drawing)
@@ -181,11 +184,11 @@ class S3Tables(LocalTables):
         return number
 
     def everything(self) -> dict[str, bytes]:
-        return {key.removeprefix("tables/"): held for key, held in self.s3.objects().items()}
+        return {key.removeprefix(f"{self.root}/"): held for key, held in self.s3.objects().items()}
 
     @contextmanager
     def broken(self, dataset: str, transaction: str) -> Iterator[None]:
-        keys = [f"tables/{name}" for name in self.owned(dataset, transaction)]
+        keys = [f"{self.root}/{name}" for name in self.owned(dataset, transaction)]
 
         def denied(method: str, query: str, body: bytes) -> tuple[str, str] | None:
             if method != "POST" or "delete" not in query:
@@ -199,5 +202,5 @@ class S3Tables(LocalTables):
     def _upload(self) -> None:
         there = self.s3.objects()
         for name, content in LocalTables.everything(self).items():
-            if f"tables/{name}" not in there:
-                self.s3.put(f"tables/{name}", content)
+            if f"{self.root}/{name}" not in there:
+                self.s3.put(f"{self.root}/{name}", content)

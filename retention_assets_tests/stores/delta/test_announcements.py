@@ -7,8 +7,6 @@ from typing import Any
 import pytest
 
 from retention_assets.outcomes import Outcome
-from retention_assets.stores.places import own_files
-from retention_assets.stores.places.own_files import add_file
 from retention_assets.stores.protocol import Target
 from retention_assets_tests.stores.contract import write_chains
 from retention_assets_tests.stores.delta.environments import S3Tables, keep, open_tables
@@ -28,14 +26,6 @@ def table(folder: Path) -> Path:
     written = Table(folder, 0)
     written.overwrite(1)
     return written.folder
-
-
-def test_an_announcement_replaces_nothing(tmp_path: Path) -> None:
-    place = tmp_path / "5.json"
-    assert add_file(str(place), b"first")
-    assert not add_file(str(place), b"second")
-    assert place.read_bytes() == b"first"
-    assert [file.name for file in tmp_path.iterdir()] == ["5.json"]
 
 
 def test_nothing_is_announced_where_the_settings_say_never(tmp_path: Path) -> None:
@@ -70,13 +60,12 @@ def test_a_table_with_times_in_its_commits_gets_one_in_each_announcement(tmp_pat
 
 @pytest.fixture
 def bucket(s3: S3, tmp_path: Path) -> S3Tables:
-    own_files._check_conditions.cache_clear()
     return S3Tables(tmp_path, s3)
 
 
 def sweep(bucket: S3Tables, **settings: Any) -> tuple[list[Outcome], list[str]]:
     ids = write_chains(bucket)
-    store = open_tables(f"s3://{bucket.s3.bucket}/tables", **settings)
+    store = bucket.open(**settings)
     targets = [Target(one.transaction, one.note) for one in store.prepare("lh/t1", [ids["T1"]])]
     answers = store.sweep("lh/t1", targets, 2)
     added = sorted(name for name in bucket.everything() if name.startswith("t1/_delta_log/"))[5:]
@@ -85,8 +74,19 @@ def sweep(bucket: S3Tables, **settings: Any) -> tuple[list[Outcome], list[str]]:
 
 def test_a_bucket_has_announcements(bucket: S3Tables) -> None:
     assert sweep(bucket) == ([Outcome.DELETED], ["05", "06"])
-    # a server that keeps the condition also keeps it the next time
-    assert not add_file(f"s3://{bucket.s3.bucket}/tables/t1/_delta_log/{5:020}.json", b"another")
+
+
+def test_a_commit_of_the_same_instant_is_not_replaced(bucket: S3Tables) -> None:
+    other = b'{"commitInfo":{"operation":"another"}}'
+
+    def commits(method: str, query: str, body: bytes) -> None:
+        if method == "PUT" and f"{5:020}.json" in query and len(bucket.s3.faults) == 1:
+            bucket.s3.faults.append(lambda *_: None)
+            bucket.s3.put(f"{bucket.root}/t1/_delta_log/{5:020}.json", other)
+
+    bucket.s3.faults.append(commits)
+    assert sweep(bucket) == ([Outcome.DELETED], ["05", "06", "07"])
+    assert bucket.everything()[f"t1/_delta_log/{5:020}.json"] == other
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_an_answer_that_was_lost_is_looked_for(bucket: S3Tables) -> None:
     def loses(method: str, query: str, body: bytes) -> tuple[str, str] | None:
         if method != "PUT" or f"{5:020}.json" not in query:
             return None
-        bucket.s3.put(f"tables/t1/_delta_log/{5:020}.json", _content(body))
+        bucket.s3.put(f"{bucket.root}/t1/_delta_log/{5:020}.json", _content(body))
         return "500 Internal Server Error", "<Error><Code>InternalError</Code></Error>"
 
     bucket.s3.faults.append(loses)
