@@ -30,8 +30,6 @@ _FEATURES = frozenset(
     }
 )  # fmt: skip
 _MANAGED = ("catalogManaged", "catalogOwned", "catalogOwned-preview", "coordinatedCommits", "coordinatedCommits-preview")
-_UNIFORM = "delta.universalFormat.enabledFormats"
-_COORDINATED = "delta.coordinatedCommits.commitCoordinator"
 _CHECKPOINT_COLUMNS = (
     "add.path", "add.size", "add.deletionVector.storageType", "add.deletionVector.pathOrInlineDv",
     "add.deletionVector.offset", "metaData", "protocol", "sidecar.path",
@@ -128,7 +126,7 @@ def _take(folder: TableFolder, commit: Commit, kind: str, action: Mapping[str, A
     elif kind == "commitInfo":
         commit.info = action
     elif kind == "metaData":
-        _take_metadata(commit, action)
+        commit.metadata = action
     elif kind == "protocol":
         _check_protocol(action)
         commit.has_protocol = True
@@ -160,17 +158,6 @@ def _take_rows(folder: TableFolder, commit: Commit, name: str) -> None:
                         action["configuration"] = dict(action.get("configuration") or ())
                     if action:
                         _take(folder, commit, kind, action)
-
-
-def _take_metadata(commit: Commit, action: Mapping[str, Any]) -> None:
-    properties = action.get("configuration") or {}
-    if str(properties.get(_UNIFORM, "")).strip():
-        raise Refused(
-            f"its property {_UNIFORM} is set (UniForm): Iceberg's metadata refers to the same files, and only Delta's is read"
-        )
-    if any(name.startswith(_COORDINATED) for name in properties):
-        raise Refused("its commits are coordinated by a catalog, so its newest versions may not be in its folder")
-    commit.metadata = action
 
 
 def _check_protocol(action: Mapping[str, Any]) -> None:

@@ -89,8 +89,9 @@ def _update(known: _Known, folder: TableFolder, listed: Sequence[LogFile], times
             table.add_commit(number, read_commit(folder, content), from_micros(file.time // 1000))
         except Refused as fault:
             raise Refused(f"commit {number} can't be relied on: {fault}") from fault
-        if not (table.id and table.properties is not None):
+        if not table.id:
             raise Refused(f"commit {number} comes before any metadata")
+    table.check_properties()
     if newest in files.checksums:
         _check_sum(folder, table, files.checksums[newest])
     known.table = table
@@ -196,16 +197,17 @@ def lines_of(dataset: str, table: Table, pins: Pins, spares: bool, strays: int) 
         **{name: table.properties[name] for name in (LOG_RETENTION, LOG_CLEANUP) if name in table.properties},
     }  # fmt: skip
     yield {"dataset": dataset, "attributes": attributes}
-    sizes, counts = table.exclusive_bytes()
+    own = table.exclusive_files()
     before = None
     for version in table.versions.values():
         facts = {"operation": version.operation, "engine": version.engine, "user_metadata": version.user_metadata}
         number = version.number
+        size, files = own.get(number, (0, 0))
         yield {
             "dataset": dataset, "transaction": str(number), "parent": before, "parent_given": True,
             "type": "DELETE" if version.is_empty else "SNAPSHOT", "status": "COMMITTED",
             "opened_at": version.closed_at, "closed_at": version.closed_at,
-            "bytes": sizes.get(number, 0), "files": counts.get(number, 0),
+            "bytes": size, "files": files,
             "attributes": {
                 **{name: text for name, text in facts.items() if text},
                 "data_change": "true" if version.changes_data else "false",

@@ -25,6 +25,8 @@ KEEP_VERSIONS = "retention.keep_versions"
 DELETED_FILES = "delta.deletedFileRetentionDuration"
 LOG_RETENTION = "delta.logRetentionDuration"
 LOG_CLEANUP = "delta.enableExpiredLogCleanup"
+_UNIFORM = "delta.universalFormat.enabledFormats"
+_COORDINATED = "delta.coordinatedCommits.commitCoordinator"
 _IN_COMMIT_TIME = "delta.enableInCommitTimestamps"
 _DEFAULTS = {DELETED_FILES: "interval 1 week", LOG_RETENTION: "interval 30 days"}
 _PROPERTY_COMMITS = frozenset({"SET TBLPROPERTIES", "UNSET TBLPROPERTIES"})
@@ -110,7 +112,7 @@ class Table:
         return new
 
     def add_commit(self, number: int, commit: Commit, written_at: datetime) -> None:
-        """Take the next version. Raises Refused for properties that can't be read."""
+        """Take the next version."""
         if commit.metadata is not None:
             self._take_metadata(commit)
         info = commit.info
@@ -138,9 +140,16 @@ class Table:
         if operation in _PROPERTY_COMMITS or not (self.versions or operation == "CLONE"):
             self.keep_versions = properties.get(KEEP_VERSIONS, "")
         self.properties, self.id = properties, str(metadata.get("id", ""))
+
+    def check_properties(self) -> None:
+        """Raises Refused for properties that can't be read, and for those by which the log is not all that counts."""
         for name in (DELETED_FILES, LOG_RETENTION):
             self.interval(name)
         self.pinned_by_property()
+        if self.properties.get(_UNIFORM, "").strip():
+            raise Refused(f"its property {_UNIFORM} is set (UniForm): Iceberg's metadata refers to the same files")
+        if any(name.startswith(_COORDINATED) for name in self.properties):
+            raise Refused("its commits are coordinated by a catalog, so its newest versions may not be in its folder")
 
     def _time_of(self, info: Mapping[str, Any], noted_at: datetime | None, written_at: datetime) -> datetime:
         if (at := _instant(info.get("inCommitTimestamp"))) and self.has_commit_times:
@@ -281,19 +290,17 @@ class Table:
         """Return the bytes of each file; 0 where the log does not have them, as for the files of deletion vectors."""
         return np.maximum(np.array(self.sizes, dtype=np.int64), 0)
 
-    def exclusive_bytes(self) -> tuple[dict[int, int], dict[int, int]]:
+    def exclusive_files(self) -> dict[int, tuple[int, int]]:
         """Return bytes and number of the files that one version alone has, by version. Empty ones count with their base."""
         file, begin, end = self.intervals
         full = np.array([version.number for version in self.versions.values() if not version.is_empty], dtype=np.int64)
         spans = np.searchsorted(full, end) - np.searchsorted(full, begin)
-        total = np.bincount(file, weights=spans, minlength=len(self.names)) if len(file) else np.zeros(0)
-        alone: Bools = (total[file] == 1) & (spans == 1) if len(file) else np.zeros(0, dtype=bool)
-        sizes, counts = dict[int, int](), dict[int, int]()
-        for number, owner in zip(file[alone].tolist(), full[np.searchsorted(full, begin[alone])].tolist(), strict=True):
-            if not self.names[number].startswith("/"):
-                sizes[owner] = sizes.get(owner, 0) + max(0, self.sizes[number])
-                counts[owner] = counts.get(owner, 0) + 1
-        return sizes, counts
+        alone: Bools = np.bincount(file, spans, len(self.names)) == 1
+        alone[self.elsewhere] = False
+        rows = alone[file] & (spans == 1)
+        owner = np.searchsorted(full, begin[rows])
+        sizes, counts = np.bincount(owner, self.file_sizes()[file[rows]], len(full)), np.bincount(owner, minlength=len(full))
+        return {number: (int(size), int(count)) for number, size, count in zip(full.tolist(), sizes, counts, strict=True)}
 
     def base_of(self, number: int) -> int:
         """Return the version whose files a version has; its own number if it is not in the log."""
