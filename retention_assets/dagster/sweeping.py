@@ -117,6 +117,7 @@ _COUNTS = ("deleted", "set_aside", "already_gone", "hidden", "kept_readable", "r
 _NUMBERS = (*_COUNTS, "left", *_BYTES)
 # numbers that a page shows even if they are zero
 _PLOTTED = ("deleted", "spared", "failed")
+_OUTCOMES = [outcome.value.lower() for outcome in Outcome]
 _JUDGE_ANEW = "Mend the cause, judge it again (`retention run --mark-only`, or materialize candidate_marks), then sweep."
 
 
@@ -156,7 +157,7 @@ def _refused(run: Step, ledger: Ledger, rulebook: Rulebook, due: Mapping[str, Pe
 
 def _pages_of_sweeps(run: Step, ledger: Ledger, metadata: Metadata) -> Iterator[DatasetPage]:
     rows = {str(row["dataset"]): row for row in metadata[DATA].value["by_dataset"]}
-    swept = few(run, [name for name, row in rows.items() if not row["refused"] and any(row[key] for key in _COUNTS)])
+    swept = few(run, [name for name, row in rows.items() if not row["refused"] and any(map(row.get, _OUTCOMES))])
     judged = run.datasets.select(ledger.publications.datasets(run.sibling("candidate_marks").to_user_string()))
     faults = ledger.states.faults(set(judged).difference(rows))
     idle = [name for name in judged if name not in rows and name not in faults]
