@@ -1,4 +1,4 @@
-"""Environment of the demonstration below one folder: settings, policies, a lake, an Iceberg catalog and two SQLite databases.
+"""Environment of the demonstration below one folder: settings, policies, a lake, Iceberg and Delta tables, and two databases.
 
 The databases hold aspects as DataHub keeps them, and units of work with their children.
 """
@@ -16,6 +16,7 @@ from pathlib import Path
 
 import click
 
+from retention_assets.demo.delta import write_delta
 from retention_assets.demo.ice import write_ice, write_orphans
 from retention_assets.demo.lake import AS_OF, write_lake
 from retention_assets.errors import Refused
@@ -110,6 +111,7 @@ stores:
   - {name: ice, kind: iceberg, catalog: {type: sql, uri: "sqlite:///ice.db", warehouse: ice}}
   # The files in the warehouse of those tables that no table reaches. Expired snapshots reach fewer files than before.
   - {name: orphans, kind: objects, listing: {path: ice}, references: [{store: ice}], brakes: {references_shrink: 0.6}}
+  - {name: lakehouse, kind: delta, tables: ["tables/*"]}
   - {name: meta, kind: aspects, url: "sqlite:///meta.db"}
   - name: ods
     kind: records
@@ -157,6 +159,10 @@ policies:
     description: Files that no table has reached for a week.
     datasets: {include: ["orphans/*"]}
     select: {unreferenced: true, older_than: 7d}
+  - name: sales-versions
+    description: Versions of Delta tables that were replaced more than three days ago, outside of the window of their table.
+    datasets: {include: ["lakehouse/*"]}
+    select: {older_than: {age: 3d, of: superseded}}
   - name: units-2-years
     description: Units of work that finished more than two years ago; payments only once they are archived.
     datasets: {include: ["ods/*"]}
@@ -205,7 +211,10 @@ retention:
 """
 
 # Removed before building anew. A marker says that the folder is the demonstration's own.
-_OWN = ("data", "log", "policies", "ice", "warehouse", HOME, "ice.db", "ledger.db", "ledger.db-shm", "ledger.db-wal", META, ODS)
+_OWN = (
+    "data", "log", "policies", "ice", "tables", "warehouse", HOME, "ice.db", "ledger.db", "ledger.db-shm", "ledger.db-wal",
+    META, ODS,
+)  # fmt: skip
 
 
 def build_environment(folder: Path) -> Path:
@@ -232,6 +241,7 @@ def build_environment(folder: Path) -> Path:
     write_lake(folder)
     write_ice(folder)
     write_orphans(folder)
+    write_delta(folder)
     write_databases(folder)
     return folder / "retention.yaml"
 
@@ -263,5 +273,6 @@ def open_dagster(folder: Path) -> None:
 
 def bytes_in(folder: Path) -> Mapping[str, int]:
     """Bytes of the files of each lake."""
-    files = {name: (folder / place).rglob("*") for name, place in (("the lake", "data"), ("Iceberg", "ice"))}
+    lakes = {"the lake": "data", "Iceberg": "ice", "Delta": "tables"}
+    files = {name: (folder / place).rglob("*") for name, place in lakes.items()}
     return {name: sum(file.stat().st_size for file in places if file.is_file()) for name, places in files.items()}

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from retention_assets.dagster.headless import JobResult, run_job
-from retention_assets.demo import ice, lake
+from retention_assets.demo import delta, ice, lake
 from retention_assets.demo.environment import HOME, build_environment, bytes_in, rows_in
 from retention_assets.demo.lake import AS_OF
 from retention_assets.errors import Refused
@@ -60,7 +60,7 @@ def _title(console: Console, number: int, words: str, day: datetime | None = Non
 
 def _environment(folder: Path, console: Console, before: Mapping[str, int]) -> None:
     _title(console, 1, "An environment")
-    sizes = " and ".join(f"{name} ({size_of(size)})" for name, size in before.items())
+    sizes = ", ".join(f"{name} ({size_of(size)})" for name, size in before.items())
     console.print(
         f"{escape(str(folder))} now holds {sizes}: histories with branches and tags, with real files for every step. It "
         "also holds two databases: DataHub's table of aspects, and units of work. The warehouse of the Iceberg tables has "
@@ -79,6 +79,10 @@ def _mark(settings: Settings, console: Console) -> None:
     columns = ("verdict", "policy", Count("transactions"), Size("bytes"))
     rows = [tuple(row[name] for name in columns) for row in ran.said["candidate_marks"]["by_policy"]]
     console.print(table("What was decided", columns, rows))
+    spared = [row for row in ran.said["candidate_marks"]["reasons"] if row["verdict"] == "spare"]
+    meanings = [(row["reason"], row["transactions"], row["meaning"]) for row in spared]
+    console.print()
+    console.print(table("Why some that a policy selects are spared", ("reason", Count("transactions"), "meaning"), meanings))
     console.print(
         f"\n{ran.number('candidate_marks', 'newly_marked'):,} transactions are marked. [bold]Nothing is deleted yet[/]: a mark"
         " waits out its grace, seven days here."
@@ -106,10 +110,11 @@ def _sweep(folder: Path, settings: Settings, console: Console, sizes: Mapping[st
     console.print("The grace is over. The job runs again; before each dataset it reads the store again …\n")
     ran = _run(settings, SWEEP)
     swept = [
-        (row["dataset"], row["deleted"], row["spared"], row["bytes_freed"])
+        (row["dataset"], row["deleted"], row["kept_readable"], row["spared"], row["bytes_freed"])
         for row in ran.said["swept_transactions"]["by_dataset"]
     ]
-    console.print(table("What was swept", ("dataset", Count("deleted"), Count("spared"), Size("bytes freed")), swept))
+    counts = (Count("deleted"), Count("kept readable"), Count("spared"))
+    console.print(table("What was swept", ("dataset", *counts, Size("bytes freed")), swept))
     for name, size in bytes_in(folder).items():
         console.print(f"{name}: {size_of(sizes[name])} before, {size_of(size)} after")
     for name, count in rows_in(folder).items():
@@ -117,9 +122,9 @@ def _sweep(folder: Path, settings: Settings, console: Console, sizes: Mapping[st
     with open_ledger(settings.ledger) as ledger:
         total = day_report(ledger, SWEEP.date()).total
         verified = ledger.verify()
-    names = ("to_delete", "deleted", "spared", "failed")
-    counts = ", ".join(f"{total.counters[name]:,} {name.replace('_', ' ')}" for name in names)
-    console.print(f"\nThe day's report: {counts}. {size_of(total.counters['bytes_freed'])} freed.")
+    names = ("to_delete", "deleted", "kept_readable", "spared", "failed")
+    numbers = ", ".join(f"{total.counters[name]:,} {name.replace('_', ' ')}" for name in names)
+    console.print(f"\nThe day's report: {numbers}. {size_of(total.counters['bytes_freed'])} freed.")
     console.print(f"The record: {verified.rows} rows, each with the hash of the row before; {len(verified.faults)} faults.")
 
 
@@ -131,12 +136,19 @@ def _kept(folder: Path, settings: Settings, console: Console, rescued: Mapping[s
     console.print(table("Marked, but still needed", ("dataset", "transaction", "why"), rows))
     now = ice.rows_of(folder)
     orphans = ice.orphans_left(folder)
+    versions = [*delta.whole_versions(folder)]
     lost = {name for name, count in read_back.items() if now.get(name) != count}
+    lost |= {f"lakehouse/sales {number}" for number in delta.RETAINED if number not in versions}
     unsaved = set(rescued) - {f"{row['dataset']} {row['transaction']}" for row in spared}
     if lost or unsaved or orphans or not (folder / "data" / "raw.events" / "S7").is_dir():
         wrong = ", ".join(sorted(lost | unsaved | orphans)) or "lake/raw.events S7"
         raise Refused(f"The demonstration went wrong: {wrong} is not as it should be.")
     console.print(f"\nEvery branch and tag of the Iceberg tables reads back as before: {', '.join(sorted(now))}.")
+    console.print(
+        f"Versions {', '.join(map(str, versions))} of the Delta table lakehouse/sales can still be read. The table pins version"
+        " 1, and version 7 is the newest. It needs all files of 5 and 6, so sweeping 5 deleted nothing (kept readable). The"
+        " small files that the compaction in version 5 replaced are gone."
+    )
     console.print(
         "The files of the failed write and of the dropped table are gone. landing/prices-2019.parquet is outside of its "
         "table's folder, but its table reaches it, so it stays. lake/raw.events S7 stays too. Its policy still selects it, "

@@ -11,6 +11,7 @@ from io import StringIO
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 from rich.console import Console
 
 from retention_assets.cli import GROUPS
@@ -42,6 +43,16 @@ def test_the_logs_bytes_are_those_of_the_files(tmp_path: Path) -> None:
     assert all((place / row["dataset"][5:] / row["transaction"] / "part-0.bin").stat().st_size == row["bytes"] for row in rows)
 
 
+def test_other_readers_read_every_version_of_the_delta_table(tmp_path: Path) -> None:
+    build_environment(tmp_path / "demo")
+    versions = (DeltaTable(tmp_path / "demo" / "tables" / "sales", version=number) for number in range(8))
+    sales = [version.to_pyarrow_table()["sale"].to_pylist() for version in versions]
+    assert [len({*rows}) for rows in sales] == [len(rows) for rows in sales]
+    assert [len(rows) // 1_000 for rows in sales] == [1, 1, 1, 2, 3, 3, 4, 5]
+    # the compaction changes no row
+    assert sorted(sales[4]) == sorted(sales[5])
+
+
 def test_it_never_builds_over_something_else(tmp_path: Path) -> None:
     (tmp_path / "precious.txt").write_text("mine")
     with pytest.raises(Refused, match="do not belong to the demonstration"):
@@ -59,7 +70,7 @@ def test_the_page_tells_what_happened_and_why(tmp_path: Path, monkeypatch: pytes
     for words in (
         "lake/broken.log was refused: unknown parent: A9", "Nothing is deleted yet", "branch 'backfill': readers of that branch",
         "branch 'dispute': readers of that branch", "S7 stays too", "0 failed", "0 faults", "branch 'xyz' shares it",
-        "shop.prices year-end", "make dev", "table metadata_aspect_v2: 43 rows before, 13 after",
+        "shop.prices year-end", "Versions 1, 5, 6, 7 of the Delta table lakehouse/sales can still be read", "make dev", "table metadata_aspect_v2: 43 rows before, 13 after",
         "table unit_of_work: 240 rows before, 158 after", "table summary: 480 rows before, 316 after",
     ):  # fmt: skip
         assert words in page, page
