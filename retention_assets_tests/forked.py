@@ -10,6 +10,7 @@ from multiprocessing.context import ForkServerContext
 import retention_assets_tests.dagster.launch
 import retention_assets_tests.ledger.states
 import retention_assets_tests.stores.aspects.environments
+import retention_assets_tests.stores.delta.environments
 import retention_assets_tests.stores.files.environments
 import retention_assets_tests.stores.records.environments
 import retention_assets_tests.sweep.campaign

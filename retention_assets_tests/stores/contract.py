@@ -92,6 +92,10 @@ class Environment(ABC):
         """The places in `data` that it has need of, also together with others."""
         return self.owned(dataset, transaction)
 
+    def reads(self) -> Mapping[str, object]:
+        """The rows of each transaction of its first dataset that a reader of somebody else can read now; nothing if there is none."""
+        return {}
+
     def occupy(self, dataset: str, transaction: str) -> None:
         """Put something else where a transaction was that is set aside. Only asked of stores with the capability `undo`."""
         raise NotImplementedError

@@ -31,6 +31,7 @@ from retention_assets_tests.forked import forking
 from retention_assets_tests.histories import history, to_lines
 from retention_assets_tests.ledger.states import change_leases
 from retention_assets_tests.stores.aspects.environments import Aspects
+from retention_assets_tests.stores.delta.environments import SharedTables
 from retention_assets_tests.stores.files.environments import S3, S3Files
 from retention_assets_tests.stores.iceberg.tables import Warehouse, append
 from retention_assets_tests.stores.iceberg.tables import replace as overwrite
@@ -145,6 +146,12 @@ def iceberg(folder: Path, _: pytest.FixtureRequest) -> Stoppable:
     return Stoppable(folder, store, look)
 
 
+def delta(folder: Path, _: pytest.FixtureRequest) -> Stoppable:
+    tables = SharedTables(folder)
+    tables.write(tables.datasets[0], CHAIN)
+    return Stoppable(folder, {"name": "lh", "kind": "delta", "tables": [f"{tables.folder}/*"]}, tables.data)
+
+
 def aspects(url: str, folder: Path) -> Stoppable:
     table = Aspects(url)
     table.write(Aspects.datasets[0], CHAIN)
@@ -174,6 +181,8 @@ STORES: dict[str, tuple[Callable[[Path, pytest.FixtureRequest], Stoppable], tupl
     "files": (local_files, (4, 7, 11)),
     "files on S3": (s3_files, (4, 7)),
     "iceberg": (iceberg, (4, 8)),
+    # before the announcement, and after it before another file
+    "delta": (delta, (4, 8)),
     "aspects in SQLite": (in_sqlite(aspects), (4, 5)),
     "aspects in PostgreSQL": (in_postgresql(aspects), (4, 5)),
     "records in SQLite": (in_sqlite(records), (4, 8)),

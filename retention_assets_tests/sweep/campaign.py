@@ -115,7 +115,7 @@ class Game:
         self.opened = ExitStack()
         self.ledger = self.opened.enter_context(Environment(self.settings).ledger())
         assert place_faults(self.ledger, [self.store], "ann") == {}
-        self.going = {name: self.marked.environment.owned(self.marked.dataset, name) for name in self.marked.due}
+        self.going = {name: self.marked.reached[name] for name in self.marked.due}
         self.context = multiprocessing.get_context("forkserver")
 
     def play(self) -> None:
@@ -175,7 +175,7 @@ class Game:
         before = self.marked.data().keys()
         os.kill(int(sweeper.pid or 0), signal.SIGCONT)
         self._end([sweeper])
-        lost = [place for places in held.values() for place in places & before if place not in self.marked.data()]
+        lost = sorted(set[str]().union(*held.values()) & before - self.marked.data().keys())
         # One act was already in hand: a file, or the commit of a batch.
         most = {b"unlink": 1, b"commit": BATCH}.get(cast(Any, at).value, 0)
         if cast(Any, at).value == b"commit":
@@ -242,7 +242,7 @@ class Game:
 
     def check(self) -> None:
         """At any moment: what must be true of a marked store, and what is held is there. The ledger is the newest by every head."""
-        self.marked.check()
+        self.marked.check([name for name, places in self.safe.items() if places == self.going[name]])
         assert Environment(self.settings).head_faults(self.ledger) == {}
         there = self.marked.data().keys()
         for name, places in self.safe.items():
@@ -254,7 +254,8 @@ class Game:
         assert {one for one, status in statuses.items() if status != "SWEPT"} <= held
         assert set(statuses.values()) <= {"SWEPT", "SPARED"}
         report = self.marked.report()
-        done = report["deleted"] + report["already_gone"] + report["spared"] + report["unmarked"]
+        ends = ("deleted", "already_gone", "kept_readable", "spared", "unmarked")
+        done = sum(report[name] for name in ends)
         assert report["to_delete"] == len(self.going) == done
         assert report["finished_at"] is not None
         assert report["bytes_freed"] <= self.marked.freed()

@@ -5,7 +5,7 @@ import json
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -61,7 +61,7 @@ class MarkedStore:
             evaluate(ledger, [self.environment.store()], self.settings, MARKED)
             self.due: list[str] = sorted(ledger.marks.table([self.dataset])["transaction"].to_pylist())
         self.reached = {name: self.environment.reached(self.dataset, name) for name in names}
-        self.before = self.data()
+        self.before, self.read_before = self.data(), self.environment.reads()
 
     @property
     def settings(self) -> Settings:
@@ -120,8 +120,11 @@ class MarkedStore:
     def statuses(self) -> dict[str, str]:
         return {name: row["status"] for name, row in self.rows().items()}
 
-    def check(self) -> None:
-        """At any moment: nothing is touched on which no sweep has begun, what is swept is gone, and the record is sound."""
+    def check(self, safe: Collection[str] = ()) -> None:
+        """At any moment: nothing is touched on which no sweep has begun, what is swept is gone, and the record is sound.
+
+        What is untouched, or `safe` for another reason, reads as before.
+        """
         with self.opened() as ledger:
             assert ledger.verify().faults == ()
         rows, there = self.rows(), self.data()
@@ -129,19 +132,28 @@ class MarkedStore:
         untouched = {name for name in self.reached if name not in rows or rows[name]["status"] == "MARKED"}
         untouched = {name for name in untouched if name not in rows or not rows[name]["attempts"]}
         assert self._places(untouched) <= there.keys()
+        assert self.read_otherwise(untouched.union(safe)) == set()
         assert self.before.keys() - there.keys() <= self._places(set(self.reached))
         swept = {name for name, row in rows.items() if row["status"] == "SWEPT"}
         assert not self._alone(swept) & there.keys()
+
+    def read_otherwise(self, names: Collection[str]) -> set[str]:
+        """Transactions of these that somebody else's reader does not read any more, or reads other rows of, than before."""
+        reads = self.environment.reads() if self.read_before else {}
+        return {name for name in self.read_before.keys() & names if reads.get(name) != self.read_before[name]}
 
     def is_done(self) -> None:
         """Everything that was due went once and nothing else did, and the report says so."""
         self.check()
         report = self.report()
-        assert report["to_delete"] == len(self.due) == report["deleted"] + report["already_gone"]
+        assert report["to_delete"] == len(self.due) == report["deleted"] + report["already_gone"] + report["kept_readable"]
         assert (report["failed"], report["spared"]) == (0, 0)
         assert report["finished_at"] is not None
         assert self.statuses() == dict.fromkeys(self.due, "SWEPT")
         assert self.data() == self.without_due()
+        kept = {name for name, row in self.rows().items() if "can still be read" in (row["why"] or "")}
+        assert len(kept) == report["kept_readable"]
+        assert self.read_otherwise(self.read_before.keys()) == self.read_before.keys() & set(self.due) - kept
         assert {name: self.environment.reached(self.dataset, name) for name in self.reached.keys() - set(self.due)} == {
             name: places for name, places in self.reached.items() if name not in self.due
         }
@@ -210,7 +222,7 @@ def count_deletions(count: Callable[[str], object]) -> None:
 
         return counted_act
 
-    for name in ("unlink", "rmdir", "rename", "link"):
+    for name in ("unlink", "rmdir", "rename", "replace", "link"):
         setattr(os, name, counting(name, getattr(os, name)))
     PyArrowFileIO.delete = counting("unlink", PyArrowFileIO.delete)  # type: ignore[method-assign]
     SqlCatalog.commit_table = counting("catalog", SqlCatalog.commit_table)  # type: ignore[method-assign]

@@ -16,6 +16,7 @@ from retention_assets_tests.databases import new_schema
 from retention_assets_tests.forked import forking
 from retention_assets_tests.stores.aspects.environments import Aspects
 from retention_assets_tests.stores.contract import Environment
+from retention_assets_tests.stores.delta.environments import SharedTables
 from retention_assets_tests.stores.files.environments import S3, LocalFiles
 from retention_assets_tests.stores.iceberg.tables import Warehouse
 from retention_assets_tests.stores.iceberg.test_contract import IcebergTables
@@ -36,6 +37,7 @@ ENVIRONMENTS: dict[str, Callable[[Path, str], Environment]] = {
     "iceberg": lambda folder, _: IcebergTables(Warehouse(folder)),
     "aspects": lambda _, server: Aspects(new_schema(server)),
     "records": lambda _, server: Records(new_schema(server)),
+    "delta": lambda folder, _: SharedTables(folder),
 }
 # Every store with every ledger where more than a few kills are asked for; in the suite each of them once.
 SWEEPS = [

@@ -1,7 +1,7 @@
 """Environments of the store's tests: tables on a disk, and copies of them in a bucket."""
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from retention_assets.stores.delta import KIND, DeltaSettings
 from retention_assets.stores.protocol import SweptTarget, Target
 from retention_assets_tests.histories import history
 from retention_assets_tests.stores.contract import Environment
-from retention_assets_tests.stores.delta.tables import Table, file_uris, files, versions
+from retention_assets_tests.stores.delta.tables import Table, Unreadable, file_uris, files, rows, versions
 from retention_assets_tests.stores.files.environments import S3
 from retention_assets_tests.stores.iceberg.tables import undeletable
 from retention_assets_tests.stores.places.test_delete_markers import NUMBERS, client_of
@@ -86,7 +86,7 @@ class LocalTables(Environment):
         return {str(file.relative_to(self.folder)): file.read_bytes() for file in self.folder.rglob("*") if file.is_file()}
 
     def data(self) -> dict[str, bytes]:
-        return {name: held for name, held in self.everything().items() if name.split("/")[1][0] not in "._"}
+        return {name: held for name, held in self.everything().items() if name.partition("/")[2][:1] not in "._"}
 
     def owned(self, dataset: str, transaction: str) -> set[str]:
         needed = {number: self._needed(dataset, number) for number in versions(self._table(dataset))}
@@ -112,6 +112,35 @@ class LocalTables(Environment):
 
     def _needed(self, dataset: str, number: int) -> set[str]:
         return {str(Path(place).relative_to(self.folder)) for place in file_uris(self._table(dataset), number)}
+
+
+class SharedTables(LocalTables):
+    """A table whose versions share files in every way: appended to, deleted from, restored. It pins versions 1 and 4 itself."""
+
+    datasets = LocalTables.datasets[:1]
+    pinned = (1, 4)
+
+    def write(self, dataset: str, drawing: str) -> dict[str, str]:
+        drawn = [row["transaction"] for row in history(drawing, dataset=dataset).transactions]
+        table = Table(self._table(dataset), *range(4), partitioned=True)
+        for number in range(1, len(drawn) + len(self.pinned)):
+            steps = (
+                lambda number=number: table.restore(number - 4),
+                lambda number=number: table.append(*range(4 * number, 4 * number + 4)),
+                lambda number=number: table.overwrite(*range(4 * number, 4 * number + 4)),
+                lambda number=number: table.delete(f"id = {4 * number - 1}"),
+            )
+            steps[number % 4]()
+        table.set_properties({"retention.keep_versions": ",".join(map(str, self.pinned))})
+        names = [*drawn, *(f"more {number}" for number in range(table.version + 1 - len(drawn)))]
+        return {name: str(number) for number, name in enumerate(names)}
+
+    def reads(self) -> dict[str, object]:
+        folder, found = self._table(self.datasets[0]), dict[str, object]()
+        for number in versions(folder):
+            with suppress(Unreadable):
+                found[str(number)] = rows(folder, number)
+        return found
 
 
 class VersionedTables(LocalTables):
