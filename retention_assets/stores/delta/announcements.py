@@ -9,6 +9,7 @@ import uuid
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from retention_assets import __version__
 from retention_assets.clock import now
 from retention_assets.errors import Refused
 from retention_assets.policy.durations import micros
@@ -54,7 +55,8 @@ class Announcer:
         at = micros(now()) // 1000
         info: dict[str, Any] = {
             "timestamp": at, "operation": operation, "operationParameters": {"retentionCheckEnabled": "false"},
-            "operationMetrics": facts, "isBlindAppend": True, "engineInfo": ENGINE, "txnId": str(uuid.uuid4()),
+            "operationMetrics": facts, "isBlindAppend": True, "engineInfo": f"{ENGINE}/{__version__}",
+            "txnId": str(uuid.uuid4()),
         }  # fmt: skip
         if table.has_commit_times:
             info["inCommitTimestamp"] = max(at, micros(table.versions[table.newest].closed_at) // 1000 + 1)
