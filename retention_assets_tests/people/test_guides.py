@@ -5,7 +5,8 @@ import re
 import runpy
 import shlex
 import subprocess
-from contextlib import suppress
+from contextlib import redirect_stdout, suppress
+from io import StringIO
 from pathlib import Path
 from textwrap import dedent
 
@@ -18,6 +19,7 @@ from retention_assets_tests.people.conftest import ROOT, Run
 PAGES = [
     "README.md",
     "docs/quickstart.md",
+    "docs/stores/delta.md",
     *(f"docs/guides/{page.name}" for page in sorted((ROOT / "docs/guides").glob("*.md"))),
 ]
 BLOCK = re.compile(r'^( *)```(\w+)(?: title="([^"]+)")?\n(.*?)^\1```$', re.MULTILINE | re.DOTALL)
@@ -82,8 +84,9 @@ def does(line: str, run: Run, monkeypatch: pytest.MonkeyPatch) -> str:
         monkeypatch.chdir(arguments[0])
         return ""
     if word == "python":
-        runpy.run_path(arguments[0], run_name="__main__")
-        return ""
+        with redirect_stdout(StringIO()) as printed:
+            runpy.run_path(arguments[0], run_name="__main__")
+        return printed.getvalue()
     if word != "retention":
         return subprocess.run(command, shell=True, check=True, capture_output=True, text=True).stdout
     code, out, err = run(*arguments)
