@@ -41,14 +41,13 @@ stores:
     data: "lake/data/{dataset}/{transaction}"
 
   # iceberg: every table of a PyIceberg catalog is a dataset; `catalog` takes PyIceberg's own properties.
-  # - name: ice
-  #   kind: iceberg
-  #   catalog: {type: rest, uri: "https://catalog.example.com", token: "${CATALOG_TOKEN}"}
+  # - {name: ice, kind: iceberg, catalog: {type: rest, uri: "https://catalog.example.com", token: "${CATALOG_TOKEN}"}}
+
+  # delta: tables of Delta Lake, by their folders.
+  # - {name: lakehouse, kind: delta, tables: ["s3://bucket/tables/*"]}
 
   # aspects: DataHub's table; a dataset is entity.aspect.
-  # - name: meta
-  #   kind: aspects
-  #   url: "postgresql://datahub:${DATAHUB_PASSWORD}@db.example.com/datahub"
+  # - {name: meta, kind: aspects, url: "postgresql://datahub:${DATAHUB_PASSWORD}@db.example.com/datahub"}
 
   # records: units of work in a database. Rows of the children go before their root.
   # - name: ods

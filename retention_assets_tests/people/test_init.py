@@ -49,12 +49,12 @@ def test_editors_find_the_schema_beside_the_policies_and_accept_them(empty: Run)
 
 
 def test_every_store_of_the_comments_can_be_taken_out_of_them(tmp_path: Path) -> None:
-    text = re.sub(r"^  # (?=- name| {2}\w+: )", "  ", SETTINGS, flags=re.MULTILINE)
+    text = re.sub(r"^  # (?=- \{?name| {2}\w+: )", "  ", SETTINGS, flags=re.MULTILINE)
     assert text != SETTINGS
     (tmp_path / "retention.yaml").write_text(text)
     environ = dict.fromkeys(("CATALOG_TOKEN", "DATAHUB_PASSWORD", "ODS_PASSWORD"), "secret")
     settings = load_settings(tmp_path / "retention.yaml", environ)
-    assert [store.kind for store in settings.stores] == ["files", "iceberg", "aspects", "records"]
+    assert [store.kind for store in settings.stores] == ["files", "iceberg", "delta", "aspects", "records"]
 
 
 @pytest.mark.parametrize("name", sorted(FILES))

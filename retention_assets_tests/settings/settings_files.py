@@ -30,6 +30,8 @@ stores:
     namespaces: [a, "b.*"]
     model: deltas
   - {name: rest, kind: iceberg, catalog: {type: rest, uri: "https://catalog", warehouse: prod, s3.ssl: true}}
+  - {name: lakehouse, kind: delta, tables: ["s3://b/t/*", data/sales], also_read: ["/data/clones/*"], streams: [s3://b/c],
+     announce: always, window_below_table: allow, times: commit_info}
   - {name: meta, kind: aspects, url: "postgresql://datahub:pw@host/db", table: public.aspects, current_counts: true}
   - name: ods
     kind: records

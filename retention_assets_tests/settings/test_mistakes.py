@@ -11,6 +11,7 @@ from retention_assets.stores.aspects import AspectsSettings
 from retention_assets_tests.settings.settings_files import LAKE, ROOTED, problems, read
 
 FILE_STORE = "stores: [{name: lake, kind: files, log: log, data: '%s'}]"
+DELTA = "stores: [{name: d, kind: delta, %s}]"
 ASPECTS = "stores: [{name: m, kind: aspects, %s}]"
 BLOBS = "stores: [{name: b, kind: objects, listing: {path: b}, references: none"
 RECORDS = "stores: [{name: r, kind: records, url: sqlite:///r.db, %s}]"
@@ -71,8 +72,8 @@ BAD = [
     (LAKE.replace("name: lake", "name: '..'"), "stores[0].name", "'..'", "1 to 100 printable"),
     (LAKE.replace("name: lake", "name: '::x'"), "stores[0].name", "'::x'", "a name of your own"),
     (LAKE.replace("name: lake, ", ""), "stores[0].name", None, "a value"),
-    (LAKE.replace("kind: files, ", ""), "stores[0].kind", None, "one of files, iceberg, aspects, records, objects"),
-    (LAKE.replace("kind: files", "kind: file"), "stores[0].kind", "'file'", "one of files, iceberg, aspects, records, objects"),
+    (LAKE.replace("kind: files, ", ""), "stores[0].kind", None, "one of files, iceberg, delta, aspects"),
+    (LAKE.replace("kind: files", "kind: file"), "stores[0].kind", "'file'", "one of files, iceberg, delta, aspects"),
     (f"{BLOBS}, filter: {{kind: exact}}}}]", "stores[0].filter", None, "{kind: fingerprints} or {kind: bloom}"),
     (f"{BLOBS}, filter: exact}}]", "stores[0].filter", "'exact'", "{kind: fingerprints} or {kind: bloom}"),
     # files: a template that let two transactions share a folder would let a sweep take a neighbour's data
@@ -89,6 +90,11 @@ BAD = [
     ("stores: [{name: i, kind: iceberg, catalog: {uri: 'sqlite://'}}]", "stores[0].catalog.uri", "'sqlite://'", "sqlite:///"),
     ("stores: [{name: i, kind: iceberg, catalog: {a: b}, model: state}]", "stores[0].model", "'state'", "'states' or 'deltas'"),
     ("stores: [{name: i, kind: iceberg, catalog: {a: b}, namespaces: []}]", "stores[0].namespaces", None, "at least one entry"),
+    # delta: a sweep adds commits and must replace none
+    (DELTA % "tables: []", "stores[0].tables", None, "at least one entry"),
+    (DELTA % "tables: [gs://bucket/tables/*]", "stores[0].tables[0]", "'gs://bucket/tables/*'", "s3://bucket/tables/*"),
+    (DELTA % "tables: [s3://bucket]", "stores[0].tables[0]", "'s3://bucket'", "s3://bucket/tables/*"),
+    (DELTA % "tables: [t], announce: sometimes", "stores[0].announce", "'sometimes'", "'auto', 'always' or 'never'"),
     # aspects and records: names go into SQL
     (ASPECTS % "table: t", "stores[0].url", None, "a value"),
     (ASPECTS % "url: sqlite:///a.db, table: 't; drop u'", "stores[0].table", "'t; drop u'", "table or schema.table"),

@@ -13,6 +13,7 @@ from retention_assets.policy import Duration
 from retention_assets.settings import Settings, load_settings
 from retention_assets.settings.sections import AutomationSettings
 from retention_assets.stores.aspects import AspectsSettings
+from retention_assets.stores.delta import DeltaSettings
 from retention_assets.stores.files import FilesSettings
 from retention_assets.stores.iceberg import IcebergSettings
 from retention_assets.stores.records import RecordsSettings
@@ -56,7 +57,7 @@ def test_the_whole_file_of_the_design_is_read_and_its_places_are_meant_from_its_
     assert (settings.overwrite_user_policies, settings.partition_by) == (True, "store")
     every = Duration(seconds=900)
     assert settings.automation == AutomationSettings(discover=True, policies=True, sweep=every, report=True)
-    lake, bucket, ice, rest, meta, ods = settings.stores
+    lake, bucket, ice, rest, lakehouse, meta, ods = settings.stores
     assert isinstance(lake, FilesSettings)
     assert (lake.log, lake.data) == (f"{tmp_path}/data/lake/log", f"{tmp_path}/data/lake/{{dataset}}/{{transaction}}")
     assert isinstance(bucket, FilesSettings)
@@ -68,6 +69,8 @@ def test_the_whole_file_of_the_design_is_read_and_its_places_are_meant_from_its_
     # Here `warehouse` is a name, not a path.
     assert rest.catalog == {"type": "rest", "uri": "https://catalog", "warehouse": "prod", "s3.ssl": "true"}
     assert (rest.namespaces, rest.model) == (("*",), "states")
+    assert isinstance(lakehouse, DeltaSettings)
+    assert (lakehouse.tables, lakehouse.also_read) == (("s3://b/t/*", f"{tmp_path}/data/sales"), ("/data/clones/*",))
     assert isinstance(meta, AspectsSettings)
     assert (meta.url, meta.table, meta.current_counts) == ("postgresql://datahub:pw@host/db", "public.aspects", True)
     assert isinstance(ods, RecordsSettings)
@@ -101,7 +104,7 @@ def test_the_commented_examples_of_the_shipped_file_are_valid(tmp_path: Path) ->
     environ = {"CATALOG_TOKEN": "t", "DATAHUB_PASSWORD": "d", "ODS_PASSWORD": "o"}
     settings = read(tmp_path, "\n".join(["stores:", *examples]), **environ)
     kinds = {store.name: store.kind for store in settings.stores}
-    assert kinds == {"ice": "iceberg", "meta": "aspects", "ods": "records", "orphans": "objects"}
+    assert kinds == {"ice": "iceberg", "lakehouse": "delta", "meta": "aspects", "ods": "records", "orphans": "objects"}
 
 
 def test_settings_survive_a_pickle_with_their_passwords(tmp_path: Path) -> None:
