@@ -18,8 +18,6 @@ from retention_assets.stores.delta.table import END, ENGINE, START, Table
 from retention_assets.stores.places.own_files import add_file
 from retention_assets.stores.protocol import error_text
 
-_ATTEMPTS = 20
-
 
 @dataclass
 class Announcer:
@@ -45,11 +43,9 @@ class Announcer:
         self.begun_at = table.newest + 1
         return True
 
-    def end(self, table: Table) -> None:
-        """Announce the end, after whatever was committed meanwhile. Raises OSError."""
-        for number in range(table.newest + 1, table.newest + 1 + _ATTEMPTS):
-            if self._add(table, number, END, {"status": "COMPLETED"}):
-                return
+    def end(self, table: Table) -> bool:
+        """Announce the end of a sweep of a table as read; False if its next version is taken. Raises OSError."""
+        return self._add(table, table.newest + 1, END, {"status": "COMPLETED"})
 
     def _add(self, table: Table, number: int, operation: str, facts: dict[str, str]) -> bool:
         at = micros(now()) // 1000

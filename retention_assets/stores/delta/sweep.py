@@ -31,7 +31,7 @@ from retention_assets.stores.protocol import Permit, SweptTarget, Target, error_
 
 # files between two looks at the log
 _FILES = 1_000
-_ATTEMPTS = 5
+_ATTEMPTS, _LOOKS = 5, 20
 _ANOTHER = "another table has the name now; the files of the earlier table stay"
 _LOST = "it is not in the log any more, so nobody knows which files were its own"
 _NO_FILES = "it neither adds nor removes a file"
@@ -87,11 +87,15 @@ class TableOrder:
                 return
             self._check_whole(table, listing)
             self.needs = self._judge(table, pins, claimed, listing)
+            if not self.going:
+                return
             moves = self._moves(self.needs, listing)
             due = {name for names in moves.values() for name in names} & listing.keys()
             if due and self.order is not Order.DELETE_ASIDE:
                 self.permit()
-                if not self.announcer.start(table, len(due), sum(listing[name].size or 0 for name in due)):
+                # in a table that is made anew meanwhile the commit would lie behind a gap
+                is_current = self.load()[0].newest == table.newest
+                if not is_current or not self.announcer.start(table, len(due), sum(listing[name].size or 0 for name in due)):
                     # somebody committed at the same instant
                     continue
             judged = table.newest if self.announcer.begun_at is None else self.announcer.begun_at
@@ -101,9 +105,7 @@ class TableOrder:
                     part = self._still_due(names[at : at + _FILES], judged, claimed)
                     self.results |= {one.transaction: one for one in self.files.carry_out(order, table, part, listing)}
             self._conclude(self.needs)
-            self._check_newest()
-            if self.announcer.begun_at is not None or table.is_announced:
-                self._announce_end()
+            self._end(self.announcer.begun_at is not None or table.is_announced)
             return
         raise Refused(f"other writers committed during each of {_ATTEMPTS} attempts; the next sweep tries again")
 
@@ -239,36 +241,42 @@ class TableOrder:
         names = {table.names[file] for file in table.files_of(number).tolist()} & self.results.keys()
         moved = [name for name in sorted(names) if self.results[name].outcome is Outcome.SET_ASIDE]
         answers = self.files.carry_out(Order.RESTORE, table, moved)
+        self.results |= {answer.transaction: answer for answer in answers if answer.outcome is Outcome.RESTORED}
         left = next((answer.error for answer in answers if answer.outcome is not Outcome.RESTORED), None)
         if left is None:
             return outcome, error
         return Outcome.WITHHELD, f"{error}. A part of it stays set aside for now: {left}"
 
-    def _check_newest(self) -> None:
+    def _end(self, is_announced: bool) -> None:
+        # The end follows the version that was looked at: a writer who read an earlier one can't commit any more.
+        for _ in range(_LOOKS):
+            if is_announced:
+                try:
+                    self.permit()
+                except Withheld:
+                    # the next sweep ends it
+                    is_announced = False
+            newest = self._check_newest()
+            if not is_announced or self.announcer.end(newest):
+                return
+
+    def _check_newest(self) -> Table:
         # a commit after the last look may refer to what is gone by now
         gone = {name for name, answer in self.results.items() if answer.outcome in (Outcome.DELETED, Outcome.SET_ASIDE)}
-        if not gone:
-            return
         table, _ = self.load()
-        if lost := sorted(gone & table.live_names()):
-            error = (
-                f"version {table.newest}, committed meanwhile, needs {long_quote(lost[0])}, which this sweep has taken. Restore"
-                " the table to a version that is whole"
-            )
-            files = np.zeros(len(table.names), dtype=bool)
-            files[[table.numbers_of_names[name] for name in lost]] = True
-            # what an earlier sweep left is of no target
-            for number in dict(self._having(table, files)) or [max(self.going)]:
-                name = self.going[number].transaction
-                self.outcomes[name] = SweptTarget(name, Outcome.FAILED, error=error)
-
-    def _announce_end(self) -> None:
-        try:
-            self.permit()
-            self.announcer.end(self.load()[0])
-        except Withheld:
-            # the next sweep ends it
-            pass
+        if not (lost := sorted(gone & table.live_names())):
+            return table
+        why = f"version {table.newest}, committed meanwhile, needs {long_quote(lost[0])}"
+        files = np.zeros(len(table.names), dtype=bool)
+        files[[table.numbers_of_names[name] for name in lost]] = True
+        # what an earlier sweep left is of no target
+        for number in dict(self._having(table, files)) or [max(self.going)]:
+            outcome, error = Outcome.FAILED, f"{why}, which this sweep has taken. Restore the table to a version that is whole"
+            if self.order is Order.SET_ASIDE:
+                outcome, error = self._bring_back(table, number, Outcome.SPARED, why)
+            name = self.going[number].transaction
+            self.outcomes[name] = SweptTarget(name, outcome, error=error)
+        return table
 
     def _settle(self, names: Sequence[str], outcome: Outcome, error: str | None = None) -> None:
         for name in names:
