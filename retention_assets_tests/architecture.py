@@ -181,10 +181,10 @@ BUDGETS: Mapping[str, int] = {
     "render": 2_251,
     "dagster": 3_310,
     "demo": 829,
-    "retention_assets_tests": 65_520,
+    "retention_assets_tests": 65_720,
 }
 # Docstrings that begin with a word by which no sentence says what a thing is; and imports by tests of a module inside a folder.
-OPENINGS, ARROWS = 2, 547
+OPENINGS, ARROWS = 2, 549
 _OPENING = re.compile(r"(What|Which|Whether|Of|Those|As|So many|The same)\b")
 _FACES = re.compile(rf"{PACKAGE}(\.stores)?(\.\w+)?")
 

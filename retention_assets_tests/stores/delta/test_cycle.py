@@ -1,0 +1,134 @@
+"""The whole cycle over Delta tables: policies, marks, holds, plan, sweeps, reports and restores, as people meet them."""
+
+import shutil
+import threading
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from retention_assets.evaluation.rules_in_force import load_rulebook
+from retention_assets.outcomes import Outcome
+from retention_assets.pipeline.sweep_stage import SweepTask, SweepWatch, sweep_in_tasks
+from retention_assets.policy import text_of
+from retention_assets_tests.people.conftest import DONE, TO_DO, Json, Run, found, lake, run
+from retention_assets_tests.stores.delta import test_exact
+from retention_assets_tests.stores.delta.tables import Table, files, rows, versions
+from retention_assets_tests.stores.delta.test_cases import DELETED, KEPT, SPARED, commit, overwritten
+from retention_assets_tests.stores.delta.test_exact import data
+from retention_assets_tests.sweep.datasets import DUE, MARKED
+from retention_assets_tests.sweep.lakes import DAY, Lake
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["found", "lake", "run"]
+
+POLICY = "{name: old, datasets: {include: ['lh/*']}, select: {beyond: {transactions: 1}}, sweep: {every: 0s}}"
+AT, WEEK, REASON = ("--as-of", text_of(DUE)), timedelta(days=7), ("--reason", "they asked")
+
+
+@pytest.fixture
+def house(lake: Lake) -> Lake:
+    """A store over all tables below one folder."""
+    lake.configures(stores=[{"name": "lh", "kind": "delta", "tables": [f"{lake.folder}/tables/*"]}]).says(POLICY)
+    return lake
+
+
+@pytest.fixture
+def folder(house: Lake) -> Path:
+    return house.folder / "tables" / "t"
+
+
+def needed(folder: Path, *numbers: int) -> set[str]:
+    return set[str]().union(*(test_exact.needed(folder, number) for number in numbers))
+
+
+def test_24_a_hold_on_version_3_of_10_keeps_it_and_the_newest(house: Lake, folder: Path, run: Run, found: Json) -> None:
+    overwritten(folder, 10)
+    before = rows(folder, 3), rows(folder, 9)
+    assert house.marks(MARKED) == 9
+    assert run("hold", "--name", "audit", "-d", "lh/t", "-x", "3", *REASON, "--anyway")[0] == DONE
+    code, out, _ = run("plan", *AT)
+    assert (code, "delete 8 (" in out, "and spare 1." in out, "3: Hold 'audit' keeps it." in out) == (TO_DO, True, True, True)
+    assert house.sweeps(DUE)["lh/t"].outcomes == {DELETED: 8, SPARED: 1}
+    assert (data(folder), rows(folder, 3), rows(folder, 9)) == (needed(folder, 3, 9), *before)
+    report = found("report")
+    assert [report[name] for name in ("to_delete", "deleted", "spared", "kept_readable")] == [9, 8, 1, 0]
+    assert house.verified() == ()
+
+
+def test_what_newer_versions_need_is_kept_readable_until_they_go(house: Lake, folder: Path, run: Run, found: Json) -> None:
+    table = Table(folder, 0)
+    table.append(1)
+    table.append(2)
+    size = sum((folder / name).stat().st_size for name in data(folder))
+    assert house.marks(MARKED) == 2
+    [own] = needed(folder, 0)
+    assert found("explain", "lh/t", "0", *AT)["needs"] == ["0 of its 1 files go with it, 0 bytes.", f"version 2 needs '{own}'."]
+    assert "delete none and leave 2 readable." in run("plan", *AT)[1]
+    assert house.sweeps(DUE)["lh/t"].outcomes == {KEPT: 2}
+    assert [len(rows(folder, number)) for number in range(3)] == [1, 2, 3]
+    report = found("report")
+    assert [report[name] for name in ("to_delete", "deleted", "kept_readable", "bytes_freed")] == [2, 0, 2, 0]
+    words = found("history", "lh/t", "0")["transactions"][0]["words"]
+    assert "version 0 can still be read: version 2 needs all of its files" in words
+    # what was swept earlier keeps nothing any more
+    table.overwrite(3)
+    assert house.marks(DUE) == 1
+    assert found("explain", "lh/t", "2", *AT)["needs"] == [f"3 of its 3 files go with it, {size:,} bytes."]
+    assert house.sweeps(DUE + WEEK)["lh/t"].outcomes == {DELETED: 1}
+    assert (data(folder), house.report(DUE + WEEK, "lh/t")["bytes_freed"]) == (needed(folder, 3), size)
+
+
+def test_our_own_announcements_are_never_marked_and_not_counted(house: Lake, folder: Path) -> None:
+    house.says(POLICY.replace("transactions: 1", "transactions: 3"))
+    written = [Table(folder, 0).version]
+    for day in range(1, 7):
+        written.append(Table.open(folder).overwrite(day))
+        house.marks(MARKED + day * DAY)
+        house.sweeps(MARKED + day * DAY + WEEK)
+        assert data(folder) == needed(folder, *written[-3:])
+    assert [rows(folder, number)[0][0] for number in written[-3:]] == [4, 5, 6]
+    operations = [commit(folder, number)["operation"] for number in versions(folder)]
+    assert operations.count("VACUUM START") == operations.count("VACUUM END") == 4
+    assert house.statuses("lh/t") == dict.fromkeys(map(str, written[:-3]), "SWEPT")
+
+
+def test_a_version_that_was_set_aside_comes_back(house: Lake, folder: Path, run: Run) -> None:
+    house.says(POLICY.replace("sweep:", "undo: 14d, sweep:"))
+    overwritten(folder, 4)
+    before = data(folder), rows(folder, 1)
+    assert house.marks(MARKED) == 3
+    assert house.sweeps(DUE)["lh/t"].outcomes == {Outcome.SET_ASIDE: 3}
+    assert data(folder) & before[0] == needed(folder, 3)
+    assert "Restored: 1 transaction of lh/t" in run("restore", "lh/t", "1", *AT, *REASON)[1]
+    assert house.sweeps(DUE + 2 * WEEK)["lh/t"].outcomes == {DELETED: 2}
+    assert (data(folder), rows(folder, 1)) == (needed(folder, 1, 3), before[1])
+
+
+def test_a_table_that_is_made_anew_under_the_name_is_judged_anew(house: Lake, folder: Path) -> None:
+    overwritten(folder, 4)
+    assert house.marks(MARKED) == 3
+    shutil.rmtree(folder)
+    before = files(overwritten(folder, 3).folder)
+    assert house.sweeps(DUE)["lh/t"].outcomes == {SPARED: 3}
+    assert "It is another transaction of the same name" in house.why("0", "lh/t")
+    assert (files(folder), house.marks(DUE)) == (before, 2)
+    assert house.sweeps(DUE + WEEK)["lh/t"].outcomes == {DELETED: 2}
+    assert data(folder) == needed(folder, 2)
+
+
+@pytest.mark.spark
+def test_tasks_of_spark_sweep_twenty_tables(house: Lake, folder: Path, spark: "SparkSession") -> None:
+    folders = [overwritten(folder.with_name(f"t{number}"), 4).folder for number in range(20)]
+    assert house.marks(MARKED) == 60
+    with house.opened() as ledger:
+        rulebook = load_rulebook(ledger, house.settings, "run")
+        task = SweepTask(house.settings, rulebook.files, ledger.id, DUE, "run", f"{house.folder}/run")
+        marks = {work.dataset: work.marks for work in ledger.marks.to_sweep(DUE)}
+        results = sweep_in_tasks(spark, task, marks, SweepWatch(ledger, rulebook, "run", threading.Event()))
+    assert [(result.outcomes, result.refused) for result in results] == [({DELETED: 3}, None)] * 20
+    assert [data(folder) for folder in folders] == [needed(folder, 3) for folder in folders]
+    assert house.verified() == ()
