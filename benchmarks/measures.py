@@ -14,7 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 from time import perf_counter
 
-PACKAGES = ("pyspark", "pyarrow", "numpy", "duckdb", "pyiceberg")
+PACKAGES = ("pyspark", "pyarrow", "numpy", "duckdb", "pyiceberg", "deltalake")
 
 # What a contender returns if it times itself, because not all that it does is its job; else None and the whole call counts.
 Contender = Callable[[], float | None]

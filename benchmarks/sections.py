@@ -16,6 +16,7 @@ from pyiceberg.table import Table
 from benchmarks import (
     aspects,
     cluster,
+    delta,
     duck,
     iceberg,
     ledger,
@@ -377,4 +378,5 @@ SECTIONS: Mapping[str, Callable[[Bench], None]] = {
     "wholes": whole_sweeps.wholes,
     "turns": whole_sweeps.turns,
     "cluster": cluster.clustered,
+    "delta": delta.delta,
 }
