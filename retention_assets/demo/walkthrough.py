@@ -146,8 +146,9 @@ def _kept(folder: Path, settings: Settings, console: Console, rescued: Mapping[s
     console.print(f"\nEvery branch and tag of the Iceberg tables reads back as before: {', '.join(sorted(now))}.")
     console.print(
         f"Versions {', '.join(map(str, versions))} of the Delta table lakehouse/sales can still be read. The table pins version"
-        " 1, and version 7 is the newest. It needs all files of 5 and 6, so sweeping 5 deleted nothing (kept readable). The"
-        " small files that the compaction in version 5 replaced are gone."
+        " 1, and version 7 is the newest. It needs all files of 5, so sweeping 5 deleted nothing (kept readable). Version 6 was"
+        " inside the window of its table when it was judged first (TABLE_WINDOW). The small files of version 4, which the"
+        " compaction in version 5 replaced, are gone."
     )
     console.print(
         "The files of the failed write and of the dropped table are gone. landing/prices-2019.parquet is outside of its "
