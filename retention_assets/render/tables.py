@@ -310,7 +310,7 @@ def _dataset_table(lines: "Sequence[ReportLine]", most: int) -> Table:
     title = f"Datasets: {len(rows):,} of {len(lines):,}"
     if any(line.counters["bytes_freed"] > line.counters["bytes_to_free"] for line in lines):
         # a snapshot of Iceberg
-        title += ". The log counts the data that a transaction added; the freed size also has its manifests and metadata."
+        title += ". The log counts data of a transaction alone; the freed size has metadata and files that others shared, too."
     return table(title, columns, rows, prose=True)
 
 

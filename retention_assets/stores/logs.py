@@ -9,6 +9,7 @@ It needs no Spark, so that a command that only reads does not start one.
 import hashlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeGuard
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -50,13 +51,18 @@ def read_some_lines(store: Store, only: Only, whole: Collection[str]) -> pa.Tabl
     return pa.concat_tables([lines, others])
 
 
+def shares_data(store: Store) -> TypeGuard[SharingStore]:
+    """Tell whether transactions of a store share data, so that it has to know what was swept."""
+    # A recording store has the method, whether the store behind it shares data or not. The second question alone takes 0.1 ms.
+    return hasattr(getattr(store, "store", store), "know_swept") and isinstance(store, SharingStore)
+
+
 def tell_swept(store: Store, dataset: str, log: Log, swept: Callable[[], pa.Table]) -> None:
     """Tell a store that shares data which transactions of a log were swept; ask for `swept` marks (SWEPT_ROWS) only then.
 
     An id may have been used again: a mark counts only if its times are those of the log.
     """
-    # A recording store has the method, whether the store behind it shares data or not. The second question alone takes 0.1 ms.
-    if not hasattr(getattr(store, "store", store), "know_swept") or not isinstance(store, SharingStore):
+    if not shares_data(store):
         return
     marks = swept()
     has_times = pc.or_(*(pc.is_valid(marks[name]) for name in TIMES))

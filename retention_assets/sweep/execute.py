@@ -51,19 +51,21 @@ class Batch:
         return {name: every * amount / self.sweep.batch for name, amount in self.policies.items()} if every else {}
 
 
-def cut_batches(rows: pa.Table, sweeps: Mapping[int, Sweep]) -> Iterator[Batch]:
+def cut_batches(rows: pa.Table, sweeps: Mapping[int, Sweep], is_whole: bool = False) -> Iterator[Batch]:
     """Group marks in their order by how they are swept, cutting where a batch is full.
 
-    A batch has as many marks as its policy says, of however many datasets they are.
+    A batch has as many marks as its policy says, of however many datasets they are. Where transactions share data, it has all
+    of a dataset: what is swept later would count as retained.
     """
-    alike: dict[tuple[Sweep, str, datetime | None], list[tuple[Any, ...]]] = {}
+    alike: dict[tuple[Sweep, str, datetime | None, str], list[tuple[Any, ...]]] = {}
     columns = (rows[name].to_pylist() for name in ("id", "dataset", "transaction", "note", "plan", "policy", "order", "until"))
     for *row, order, until in zip(*columns, strict=True):
-        alike.setdefault((sweeps[row[0]], order, until), []).append(tuple(row))
-    for (how, order, until), marks in alike.items():
-        for at in range(0, len(marks), how.batch):
+        alike.setdefault((sweeps[row[0]], order, until, row[1] if is_whole else ""), []).append(tuple(row))
+    for (how, order, until, _), marks in alike.items():
+        size = len(marks) if is_whole else how.batch
+        for at in range(0, len(marks), size):
             targets: dict[str, dict[int, tuple[str, str | None, int | None]]] = {}
-            part = marks[at : at + how.batch]
+            part = marks[at : at + size]
             for mark, dataset, *target, _ in part:
                 targets.setdefault(dataset, {})[mark] = (target[0], target[1], target[2])
             yield Batch(targets, how, Counter(row[-1] for row in part), Order(order), until)

@@ -31,6 +31,7 @@ from retention_assets.ledger.book import Raise
 from retention_assets.ledger.leases import Lease, LeaseLost
 from retention_assets.ledger.schema import ASIDE, OPEN
 from retention_assets.outcomes import Order, Outcome
+from retention_assets.stores.logs import shares_data
 from retention_assets.stores.protocol import Store, StoreFailed, Target
 from retention_assets.sweep.dataset_sweep import BEGUN_STILL, DatasetSweep, SweepContext
 from retention_assets.sweep.execute import Batch, cut_batches
@@ -375,7 +376,7 @@ class _Round:
 
     def _batches(self, rows: pa.Table) -> Iterator[Batch]:
         # at the pace of their policies, until a stop
-        for batch in cut_batches(rows, self.context.recheck.sweeps_of(rows)):
+        for batch in cut_batches(rows, self.context.recheck.sweeps_of(rows), shares_data(self.store)):
             if self.context.stop.is_set() or not any(name in self.active for name in batch.targets):
                 continue
             takes = batch.takes()

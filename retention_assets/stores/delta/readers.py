@@ -17,9 +17,13 @@ from retention_assets.stores.delta.log import TableReader, token_of
 from retention_assets.stores.places.file_systems import open_file_system
 from retention_assets.stores.protocol import error_text
 
-# seconds for which a look at all other tables counts: a sweep of many tables would list each of them for each
-_LATELY = 60.0
+# A look at the tables of stores counts for so many times as long as it took: a sweep of many would list each for each.
+_COUNTS_FOR = 20
 _THREADS = 16
+
+
+# what a table refers to elsewhere, with the token of its log; or why it can't be read
+_Read = tuple[str, frozenset[str]] | str
 
 
 @dataclass
@@ -30,50 +34,53 @@ class OtherTables:
     # tables of the store and of other stores, whose faults are their own; and tables that must be readable
     find_tables: Callable[[], Iterable[str]]
     find_clones: Callable[[], Iterable[str]]
-    _references: dict[str, tuple[str, frozenset[str]]] = field(default_factory=dict)
-    _unread: dict[str, str] = field(default_factory=dict)
-    _looked_at: float = float("-inf")
+    # as read last, by the folder
+    _clones: Mapping[str, _Read] = field(default_factory=dict)
+    _tables: Mapping[str, _Read] = field(default_factory=dict)
+    # when the last look at the tables of stores began and ended
+    _looked: tuple[float, float] = (0.0, float("-inf"))
     _lock: Lock = field(default_factory=Lock)
 
     def claims(self, folder: TableFolder) -> dict[str, str]:
         """Return the names in a folder to which other tables refer, with their tables. Raises Refused if that is unknown."""
         with self._lock:
-            if moment().running - self._looked_at > _LATELY:
-                self._look()
-                self._looked_at = moment().running
+            self._look()
             claimed: dict[str, str] = {}
-            for location, (_, references) in self._references.items():
-                names = (place for place in references if place.startswith(folder.canonical))
-                if location != folder.canonical:
-                    claimed |= {
-                        place[len(folder.canonical) :]: f"the table {mask_secrets(location.rstrip('/'))}" for place in names
-                    }
-            for location, text in self._unread.items():
-                if folder.canonical.rstrip("/") in text and location != folder.canonical:
-                    raise Refused(
-                        f"{mask_secrets(location)} names this table and can't be read, so nobody knows which files it needs"
-                    )
+            for location, read in {**self._tables, **self._clones}.items():
+                shown = mask_secrets(location.rstrip("/"))
+                if location == folder.canonical:
+                    continue
+                if isinstance(read, str):
+                    if folder.canonical.rstrip("/") in _text_of(TableFolder(location)):
+                        raise Refused(f"{shown} names this table and can't be read, so nobody knows which files it needs")
+                    continue
+                names = (place[len(folder.canonical) :] for place in read[1] if place.startswith(folder.canonical))
+                claimed |= dict.fromkeys(names, f"the table {shown}")
             return claimed
 
     def _look(self) -> None:
-        clones = {TableFolder(location).canonical: TableFolder(location) for location in self.find_clones()}
-        tables = {TableFolder(location).canonical: TableFolder(location) for location in self.find_tables()} | clones
-        with ThreadPoolExecutor(_THREADS) as threads:
-            read = dict(zip(tables, threads.map(self._read, tables.values()), strict=True))
-        if fault := next((location for location in clones if not isinstance(read[location], tuple)), None):
-            reason = read[fault] or "it has no log"
+        self._clones = self._read_all(self.find_clones(), self._clones)
+        if fault := next((location for location, read in self._clones.items() if isinstance(read, str)), None):
             raise Refused(
-                f"{mask_secrets(fault)} can't be read ({reason}), and may refer to files of any table of this store. Nothing of"
-                " the store is swept until it can, or is taken out of also_read"
+                f"{mask_secrets(fault)} can't be read ({self._clones[fault]}), and may refer to files of any table of this"
+                " store. Nothing of the store is swept until it can, or is taken out of also_read"
             )
-        self._references = {location: found for location, found in read.items() if isinstance(found, tuple)}
-        self._unread = {location: _text_of(tables[location]) for location, found in read.items() if isinstance(found, str)}
+        began, ended = self._looked
+        if (present := moment().running) - ended > _COUNTS_FOR * (ended - began):
+            self._tables = self._read_all(self.find_tables(), self._tables, may_be_none=True)
+            self._looked = present, moment().running
 
-    def _read(self, folder: TableFolder) -> tuple[str, frozenset[str]] | str | None:
-        # its references; the fault if it can't be read; None if it is gone
+    def _read_all(self, locations: Iterable[str], known: Mapping[str, _Read], may_be_none: bool = False) -> dict[str, _Read]:
+        folders = {folder.canonical: folder for folder in map(TableFolder, locations)}
+        with ThreadPoolExecutor(_THREADS) as threads:
+            read = threads.map(lambda folder: self._read(folder, known.get(folder.canonical)), folders.values())
+            return {name: one or "it has no log" for name, one in zip(folders, read, strict=True) if one or not may_be_none}
+
+    def _read(self, folder: TableFolder, known: _Read | None) -> _Read | None:
+        # None if it is gone
         try:
             token = token_of(folder.list_log())
-            if (known := self._references.get(folder.canonical)) and known[0] == token:
+            if isinstance(known, tuple) and known[0] == token:
                 return known
             table = self.reader.read(folder)
         except (Refused, OSError) as fault:

@@ -295,7 +295,7 @@ class DeltaStore(LazyStore[DeltaSettings]):
             return self._found
 
     def _all_tables(self) -> Iterator[str]:
-        folders = self._folders()
+        folders = _Folders.find(self.settings)
         yield from (folder.location for same in folders.one.values() for folder in same)
         yield from (location.rstrip("/") for location in folders.beside)
 

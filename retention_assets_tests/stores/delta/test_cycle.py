@@ -59,6 +59,19 @@ def test_24_a_hold_on_version_3_of_10_keeps_it_and_the_newest(house: Lake, folde
     assert house.verified() == ()
 
 
+def test_what_goes_together_is_no_reason_to_keep_each_other(house: Lake, folder: Path, found: Json) -> None:
+    """However small a batch is: the files that six versions share go with all of them."""
+    house.says(POLICY.replace("every: 0s", "every: 0s, batch: 2"))
+    table = Table(folder, 0)
+    for number in range(1, 6):
+        table.append(number)
+    table.overwrite(6)
+    assert house.marks(MARKED) == 6
+    assert house.sweeps(DUE)["lh/t"].outcomes == {DELETED: 6}
+    assert [found("report")[name] for name in ("deleted", "kept_readable", "left")] == [6, 0, 0]
+    assert data(folder) == needed(folder, 6)
+
+
 def test_what_newer_versions_need_is_kept_readable_until_they_go(house: Lake, folder: Path, run: Run, found: Json) -> None:
     table = Table(folder, 0)
     table.append(1)

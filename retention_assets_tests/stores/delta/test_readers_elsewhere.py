@@ -41,6 +41,14 @@ def test_23_a_clone_of_the_same_store_is_known_without_being_named(tmp_path: Pat
     assert keep(table.folder, 3).outcomes()[1] is Outcome.KEPT_READABLE
 
 
+def test_23_a_clone_that_was_made_since_the_plan_is_known(tmp_path: Path) -> None:
+    table = source(tmp_path / "tables" / "t")
+    clones = tmp_path / "clones"
+    clone_of(clones / "another", table, 3)
+    swept = keep(table.folder, 3, meanwhile=lambda: clone_of(clones / "c", table, 1), also_read=[str(clones / "*")])
+    assert swept.outcomes() == {0: Outcome.DELETED, 1: Outcome.KEPT_READABLE, 2: Outcome.DELETED}
+
+
 def test_23_nothing_is_swept_while_a_clone_can_not_be_read(tmp_path: Path) -> None:
     table = source(tmp_path / "tables" / "t")
     clone = clone_of(tmp_path / "clones" / "c", table, 1)
