@@ -26,8 +26,9 @@ from retention_assets_tests.sweep.datasets import DUE
 from retention_assets_tests.sweep.lakes import OLD, Lake
 from retention_assets_tests.sweep.marked import MarkedStore, sweep_store, sweep_until
 
-# There are about a hundred writes and deletions in either dataset. The last sweeper comes to its end.
-SURELY_KILLED, END, LAST = 70, 100, 10_000
+# There are about a hundred writes and deletions in a dataset, fewer where one batch has all of it. The last sweeper comes to its
+# end.
+SURELY_KILLED, END, LAST = 60, 100, 10_000
 STEP = every(8)
 
 
