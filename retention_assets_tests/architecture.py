@@ -166,7 +166,7 @@ BUDGETS: Mapping[str, int] = {
     "exchange": 670,
     "sql": 2_420,
     "ledger": 6_810,
-    "stores": 1_330,
+    "stores": 1_340,
     "stores.places": 2_590,
     "stores.files": 1_440,
     "stores.delta": 2_160,

@@ -90,7 +90,10 @@ def test_the_keys_of_a_kind_from_a_package_are_checked_like_any_other(tmp_path: 
 def test_an_unknown_kind_is_answered_with_the_kinds_of_packages_too(tmp_path: Path, site: Site) -> None:
     module = site.install("retention-lance", BROKEN)
     found = problem(tmp_path, "stores: [{name: l, kind: lanse}]")
-    assert (found.expected, found.remedy) == ("one of files, iceberg, aspects, records, objects, lance", "Did you mean lance?")
+    assert (found.expected, found.remedy) == (
+        "one of files, iceberg, delta, aspects, records, objects, lance",
+        "Did you mean lance?",
+    )
     assert module not in sys.modules  # only its name was read
 
 
