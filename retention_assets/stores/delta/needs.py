@@ -85,13 +85,16 @@ class Needs:
 
     def sentence(self, version: int) -> str:
         """Say who needs the files of a version that stay."""
-        files = [file for file in self.table.files_of(version).tolist() if self.needed[file]]
-        whose = {self.witness(file) for file in files}
-        if len(whose) == 1 and len(files) == len(self.table.files_of(version)):
-            return f"{whose.pop()} all of its files"
-        return (
-            f"{len(files):,} of its files stay: {self.witness(files[0])} {self.name(files[0])}" if files else "it has no files"
-        )
+        files = self.table.files_of(version)
+        stays = files[self.needed[files]]
+        if not len(stays):
+            return "it has no files"
+        first, newest = int(stays[0]), self.newest[stays]
+        # a table may be large and its versions many: names are compared only where no version needs the files
+        is_one = (newest == newest[0]).all() and (newest[0] >= 0 or len(set(map(self.witness, stays.tolist()))) == 1)
+        if is_one and len(stays) == len(files):
+            return f"{self.witness(first)} all of its files"
+        return f"{len(stays):,} of its files stay: {self.witness(first)} {self.name(first)}"
 
     def explanation(self, version: int) -> list[str]:
         """Say how many files of a version nobody else needs, and who needs each of the others."""

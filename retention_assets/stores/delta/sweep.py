@@ -166,14 +166,14 @@ class TableOrder:
 
     def _moves(self, needs: Needs, listing: Mapping[str, Entry]) -> dict[Order, list[str]]:
         """Return the names of the files to delete or to move; change data goes last."""
-        table, going = needs.table, needs.table.newest_of(self.going) >= 0
-        aside = table.newest_of(self.swept.aside - self.going.keys()) >= 0
-        due, moves = going & ~needs.needed, dict[Order, Bools]()
+        table, moves = needs.table, dict[Order, Bools]()
+        due = (table.newest_of(self.going) >= 0) & ~needs.needed
         if self.order is not Order.DELETE:
             moves[self.order] = due
         else:
             # with what earlier sweeps left; the listing may lack what a target has, or have something else there
             due |= ~needs.needed & is_listed(table, listing)
+            aside = table.newest_of(self.swept.aside - self.going.keys()) >= 0
             moves = {Order.SET_ASIDE: due & aside, Order.DELETE: due & ~aside}
         names = {order: [table.names[file] for file in np.flatnonzero(files).tolist()] for order, files in moves.items()}
         return {order: sorted(own, key=lambda name: (name.startswith(CHANGE_DATA), name)) for order, own in names.items()}
@@ -211,7 +211,7 @@ class TableOrder:
         table, files = needs.table, range(len(needs.newest))
         results = [self.results.get(table.names[file]) for file in files]
         outcomes = np.array([str(result.outcome) if result else "" for result in results], dtype=object)
-        stays = table.counts(self.going, outcomes == "")
+        every, stays = table.counts(self.going, np.ones(len(files), dtype=bool)), table.counts(self.going, outcomes == "")
         done = table.counts(self.going, (outcomes != "") & (outcomes != str(Outcome.ALREADY_GONE)))
         # bytes count for the newest target that has a file; what earlier sweeps left, for the newest of all
         freed, owner = dict.fromkeys(self.going, 0), table.newest_of(self.going)
@@ -222,14 +222,14 @@ class TableOrder:
         for outcome in _FAULTS:
             faults = {number: results[file] for number, file in self._having(table, outcomes == str(outcome))} | faults
         for number, target in self.going.items():
-            is_whole = stays[number] == len(table.files_of(number))
+            is_whole = stays[number] == every[number]
             outcome, error = self.order.done, needs.sentence(number) if stays[number] else None
             if fault := faults.get(number):
                 outcome, error = fault.outcome, f"{long_quote(fault.transaction)}: {fault.error}"
                 if self.order is Order.SET_ASIDE and outcome is not Outcome.WITHHELD:
                     outcome, error = self._bring_back(table, number, outcome, error)
             elif is_whole and self.order is not Order.SET_ASIDE:
-                outcome, error = Outcome.KEPT_READABLE, f"version {number} can still be read: {needs.sentence(number)}"
+                outcome, error = Outcome.KEPT_READABLE, f"version {number} can still be read: {error or needs.sentence(number)}"
             elif not (is_whole or done[number]):
                 outcome = Outcome.ALREADY_GONE
             is_done, name = outcome is self.order.done, target.transaction
