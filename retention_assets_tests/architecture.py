@@ -169,7 +169,7 @@ BUDGETS: Mapping[str, int] = {
     "stores": 1_340,
     "stores.places": 2_590,
     "stores.files": 1_440,
-    "stores.delta": 2_160,
+    "stores.delta": 2_170,
     "stores.iceberg": 2_520,
     "stores.aspects": 1_100,
     "stores.records": 1_280,

@@ -54,7 +54,7 @@ class FileAction(NamedTuple):
 
 @dataclass
 class Commit:
-    """One commit, or a checkpoint as if it had added everything."""
+    """Actions of a commit. A checkpoint is a commit that adds all files of its version."""
 
     adds: list[FileAction] = field(default_factory=list)
     removes: list[FileAction] = field(default_factory=list)

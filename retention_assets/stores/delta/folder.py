@@ -24,7 +24,7 @@ LOG = "_delta_log"
 CHANGE_DATA = "_change_data/"
 _ABSOLUTE = re.compile(r"/|([A-Za-z][A-Za-z0-9+.-]*):/+")
 # files of the log that are read at once; thousands of them together would not fit in memory
-AT_ONCE = 64
+_AT_ONCE = 64
 # Z85 and Python's base85 count alike, each with its own digits
 _Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 _B85 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
@@ -69,8 +69,8 @@ class TableFolder:
                     files = [_local_file(entry) for entry in entries if not entry.name.startswith(".")]
             else:
                 fs.invalidate_cache()
-                found = retry(lambda: fs.ls(f"{path}/{LOG}", detail=True), PATIENCE)
-                files = [_remote_file(info) for info in found]
+                infos = retry(lambda: fs.ls(f"{path}/{LOG}", detail=True), PATIENCE)
+                files = [_remote_file(info) for info in infos]
         except (FileNotFoundError, NotADirectoryError):
             return ()
         return tuple(sorted(files))
@@ -86,8 +86,8 @@ class TableFolder:
     def read(self, names: Sequence[str]) -> Iterator[bytes]:
         """Read files of the log in order. Raises OSError."""
         fs, path = self._opened
-        for at in range(0, len(names), AT_ONCE):
-            places = [f"{path}/{LOG}/{name}" for name in names[at : at + AT_ONCE]]
+        for at in range(0, len(names), _AT_ONCE):
+            places = [f"{path}/{LOG}/{name}" for name in names[at : at + _AT_ONCE]]
             if is_local(fs):
                 for place in places:
                     with open(place, "rb") as file:
@@ -181,17 +181,17 @@ def find_folders(glob: str, may_be_none: bool = False) -> list[str]:
 
     Raises Refused if the folder that it begins with is not there, or, unless there may be none, is empty.
     """
-    fixed, _ = fixed_part(glob)
+    fixed = fixed_part(glob)
     rest = [name for name in glob[len(fixed) :].split("/") if name]
     if not rest:
         return [glob]
     place = open_place(fixed)
     if not any(True for _ in place.names_in()) and not may_be_none:
         raise Refused(f"{mask_secrets(fixed)} is empty. Check the place, and that its disk is mounted.")
-    found: list[tuple[str, ...]] = [()]
+    folders: list[tuple[str, ...]] = [()]
     for name in rest:
-        found = [(*above, child) for above in found for child in _children(place, above, name)]
-    return sorted("/".join((fixed, *names)) for names in found)
+        folders = [(*above, child) for above in folders for child in _children(place, above, name)]
+    return sorted("/".join((fixed, *names)) for names in folders)
 
 
 def _children(place: Any, above: tuple[str, ...], name: str) -> Iterator[str]:

@@ -37,7 +37,7 @@ class LogFiles(NamedTuple):
 
 
 @dataclass
-class _Known:
+class _Memory:
     """A table as read, and the files that it was read from."""
 
     table: Table
@@ -50,35 +50,36 @@ class TableReader:
 
     def __init__(self, times: str) -> None:
         self._times = times
-        self._known: OrderedDict[str, _Known] = OrderedDict()
+        self._memory: OrderedDict[str, _Memory] = OrderedDict()
         self._lock = Lock()
 
     def read(self, folder: TableFolder) -> Table | None:
         """Return a table as it is now; None if there is none. Raises Refused for a log that can't be relied on."""
         with self._lock:
-            known = self._known.setdefault(folder.canonical, _Known(Table(self._times), (), RLock()))
-            self._known.move_to_end(folder.canonical)
-            while len(self._known) > _TABLES:
-                self._known.popitem(last=False)
-        with known.lock:
+            memory = self._memory.setdefault(folder.canonical, _Memory(Table(self._times), (), RLock()))
+            self._memory.move_to_end(folder.canonical)
+            while len(self._memory) > _TABLES:
+                self._memory.popitem(last=False)
+        with memory.lock:
             try:
                 if not (listed := folder.list_log()):
                     return None
-                return _update(known, folder, listed, self._times)
+                return _update(memory, folder, listed, self._times)
             except (OSError, KeyError, TypeError, ValueError, AttributeError) as fault:
                 raise Refused(f"its log can't be read: {type(fault).__name__}: {fault}") from fault
 
 
-def _update(known: _Known, folder: TableFolder, listed: Sequence[LogFile], times: str) -> Table:
-    files = sort_files(folder, listed)
+def _update(memory: _Memory, folder: TableFolder, listed: Sequence[LogFile], times: str) -> Table:
+    files = _sort_files(folder, listed)
     first, newest = min(files.commits), max(files.commits)
     if missing := set(range(first, newest)) - files.commits.keys():
         raise Refused(f"commit {min(missing)} is missing between {first} and {newest}")
-    read = [file for number, file in sorted(files.commits.items()) if number in known.table.versions]
-    if known.read and known.read == read and newest in known.table.versions:
-        return known.table
-    if known.read and known.read == read:
-        table = known.table.copy()
+    table = memory.table
+    # a commit that was replaced or cleaned up changes what was read
+    if memory.read and memory.read == _files_of(table, files):
+        if newest in table.versions:
+            return table
+        table = table.copy()
     else:
         table = Table(times)
         _begin(table, folder, files, first)
@@ -94,12 +95,15 @@ def _update(known: _Known, folder: TableFolder, listed: Sequence[LogFile], times
     table.check_properties()
     if newest in files.checksums:
         _check_sum(folder, table, files.checksums[newest])
-    known.table = table
-    known.read = [file for number, file in sorted(files.commits.items()) if number in table.versions]
+    memory.table, memory.read = table, _files_of(table, files)
     return table
 
 
-def sort_files(folder: TableFolder, listed: Sequence[LogFile]) -> LogFiles:
+def _files_of(table: Table, files: LogFiles) -> list[LogFile]:
+    return [file for number, file in sorted(files.commits.items()) if number in table.versions]
+
+
+def _sort_files(folder: TableFolder, listed: Sequence[LogFile]) -> LogFiles:
     """Sort the files of a log by version. Raises Refused for a log without commits, and for staged ones."""
     commits, checksums, parts = dict[int, LogFile](), dict[int, LogFile](), dict[tuple[int, str], list[LogFile]]()
     whole: dict[int, Sequence[LogFile]] = {}
@@ -124,7 +128,7 @@ def sort_files(folder: TableFolder, listed: Sequence[LogFile]) -> LogFiles:
 
 
 def _begin(table: Table, folder: TableFolder, files: LogFiles, first: int) -> None:
-    # What lies before the first commit is read from the oldest whole checkpoint that the commits continue.
+    # Without commit 0, versions begin with the oldest whole checkpoint that the commits continue.
     if first == 0:
         return
     following = sorted(number for number in files.checkpoints if first - 1 <= number <= max(files.commits))
@@ -149,9 +153,9 @@ def _check_sum(folder: TableFolder, table: Table, file: LogFile) -> None:
         # checksums are optional, and written after the commit
         return
     there = {"numFiles": table.live_count, "tableSizeBytes": table.live_bytes}
-    for name, found in there.items():
-        if found is not None and isinstance(checksum.get(name), int) and checksum[name] != found:
-            raise Refused(f"its newest version has {name} {found} by its log, and {checksum[name]} by {file.name}")
+    for name, number in there.items():
+        if number is not None and isinstance(checksum.get(name), int) and checksum[name] != number:
+            raise Refused(f"its newest version has {name} {number} by its log, and {checksum[name]} by {file.name}")
 
 
 def token_of(*facts: object) -> str:
@@ -191,7 +195,7 @@ def lines_of(dataset: str, table: Table, pins: Pins, spares: bool, strays: int) 
     """Yield the lines of a table: about itself, its versions, its newest version as branch `main`, and its pins."""
     window = round(table.interval(DELETED_FILES).total_seconds() * 1000)
     attributes = {
-        "table": table.id, DELETED_FILES: table.properties.get(DELETED_FILES, "interval 1 week"),
+        "table": table.id, DELETED_FILES: table.text_of(DELETED_FILES),
         SUPERSEDED_WINDOW: str(window), EMPTY_VERSIONS: "kept", STRAYS: str(strays),
         **({WINDOW_SPARES: "true"} if spares else {}), **({COPIED_TIMES: "copied"} if table.is_copied else {}),
         **{name: table.properties[name] for name in (LOG_RETENTION, LOG_CLEANUP) if name in table.properties},

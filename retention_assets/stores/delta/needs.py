@@ -167,8 +167,8 @@ def check_names(table: Table, listing: Mapping[str, Entry]) -> None:
 
 def strays_of(table: Table, names: Iterable[str]) -> int:
     """Count the files in the folder of a table that its log does not name, but for hidden ones, as readers see them."""
-    known = table.numbers_of_names
-    return sum(1 for name in names if name not in known and not _is_hidden(name))
+    numbers = table.numbers_of_names
+    return sum(1 for name in names if name not in numbers and not _is_hidden(name))
 
 
 def _is_hidden(name: str) -> bool:

@@ -20,8 +20,6 @@ from retention_assets.stores.protocol import error_text
 # A look at the tables of stores counts for so many times as long as it took: a sweep of many would list each for each.
 _COUNTS_FOR = 20
 _THREADS = 16
-
-
 # what a table refers to elsewhere, with the token of its log; or why it can't be read
 _Read = tuple[str, frozenset[str]] | str
 
@@ -70,18 +68,19 @@ class OtherTables:
             self._tables = self._read_all(self.find_tables(), self._tables, may_be_none=True)
             self._looked = present, moment().running
 
-    def _read_all(self, locations: Iterable[str], known: Mapping[str, _Read], may_be_none: bool = False) -> dict[str, _Read]:
+    def _read_all(self, locations: Iterable[str], before: Mapping[str, _Read], may_be_none: bool = False) -> dict[str, _Read]:
         folders = {folder.canonical: folder for folder in map(TableFolder, locations)}
         with ThreadPoolExecutor(_THREADS) as threads:
-            read = threads.map(lambda folder: self._read(folder, known.get(folder.canonical)), folders.values())
-            return {name: one or "it has no log" for name, one in zip(folders, read, strict=True) if one or not may_be_none}
+            read = threads.map(lambda folder: self._read(folder, before.get(folder.canonical)), folders.values())
+            pairs = zip(folders, read, strict=True)
+            return {name: answer or "it has no log" for name, answer in pairs if answer or not may_be_none}
 
-    def _read(self, folder: TableFolder, known: _Read | None) -> _Read | None:
+    def _read(self, folder: TableFolder, before: _Read | None) -> _Read | None:
         # None if it is gone
         try:
             token = token_of(folder.list_log())
-            if isinstance(known, tuple) and known[0] == token:
-                return known
+            if isinstance(before, tuple) and before[0] == token:
+                return before
             table = self.reader.read(folder)
         except (Refused, OSError) as fault:
             return error_text(fault)
@@ -105,7 +104,7 @@ def find_clones(globs: Iterable[str]) -> Iterator[str]:
                 # a glob may match other folders
                 if TableFolder(location).list_log():
                     yield location
-            elif name in {found.rpartition("/")[2] for found in find_folders(f"{above}/*", may_be_none=True)}:
+            elif name in {other.rpartition("/")[2] for other in find_folders(f"{above}/*", may_be_none=True)}:
                 yield location
 
 

@@ -1,6 +1,7 @@
 """The settings of a `delta` store, and the folder from which on a glob has to be looked up."""
 
 from collections.abc import Mapping
+from itertools import takewhile
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr
@@ -16,18 +17,16 @@ def _table_glob(text: str) -> str:
     example = "s3://bucket/tables/* or /data/sales"
     if not (is_on_disk(text) or is_on_s3(text)):
         raise InvalidValue("is neither on a disk nor on S3, where commits can be added without replacing any", example)
-    if not fixed_part(text)[1]:
+    folder = without_scheme(fixed_part(text)).strip("/")
+    # a bucket may hold tables, and is none
+    if not (folder.partition("/")[2] if is_on_s3(text) and is_literal(text) else folder):
         raise InvalidValue("names no folder of tables", example, "Begin with a folder that holds nothing else.")
     return text.rstrip("/")
 
 
-def fixed_part(glob: str) -> tuple[str, str]:
-    """Return the longest folder of a glob without glob characters, and that folder without scheme, host and bucket."""
-    folders = glob.rstrip("/").split("/")
-    count = next((at for at, name in enumerate(folders) if not is_literal(name)), len(folders))
-    fixed = "/".join(folders[:count])
-    inner = without_scheme(fixed)
-    return fixed, (inner.lstrip("/").partition("/")[2] if is_on_s3(fixed) and count == len(folders) else inner).strip("/")
+def fixed_part(glob: str) -> str:
+    """Return the longest folder of a glob without glob characters."""
+    return "/".join(takewhile(is_literal, glob.rstrip("/").split("/")))
 
 
 Globs = tuple[Annotated[Location, AfterValidator(_table_glob)], ...]
@@ -72,13 +71,13 @@ class DeltaSettings(StoreSettings):
     @property
     def data_root(self) -> str | None:
         """Return the folder that holds all tables, if there is one above them."""
-        fixed = {fixed_part(glob)[0] for glob in self.tables}
+        fixed = set(map(fixed_part, self.tables))
         return fixed.pop() if len(fixed) == 1 and not any(map(is_literal, self.tables)) else None
 
     @property
     def places(self) -> Mapping[str, str]:
         globs = {"tables": self.tables, "also_read": self.also_read, "streams": self.streams}
-        return {f"{key}[{number}]": fixed_part(glob)[0] for key, own in globs.items() for number, glob in enumerate(own)}
+        return {f"{key}[{number}]": fixed_part(glob) for key, own in globs.items() for number, glob in enumerate(own)}
 
     @property
     def reach(self) -> tuple[str, ...]:

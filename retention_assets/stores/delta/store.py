@@ -68,22 +68,22 @@ class _Folders:
     """Folders that the globs of a store match, by the name of the dataset and by the folder itself. Not all are tables."""
 
     named: Mapping[str, Sequence[TableFolder]]
-    one: Mapping[str, Sequence[TableFolder]]
+    same: Mapping[str, Sequence[TableFolder]]
     # stores that have a folder as well
     beside: Mapping[str, str]
 
     @classmethod
     def find(cls, settings: DeltaSettings) -> Self:
-        named, one = dict[str, list[TableFolder]](), dict[str, list[TableFolder]]()
+        named, same = dict[str, list[TableFolder]](), dict[str, list[TableFolder]]()
         for location in dict.fromkeys(location for glob in settings.tables for location in find_folders(glob)):
             folder = TableFolder(location)
             named.setdefault(f"{settings.name}/{location.rpartition('/')[2]}", []).append(folder)
-            one.setdefault(folder.canonical, []).append(folder)
+            same.setdefault(folder.canonical, []).append(folder)
         beside: dict[str, str] = {}
         for name, glob in settings.beside:
             with suppress(Refused):
                 beside |= {TableFolder(location).canonical: name for location in find_folders(glob)}
-        return cls(named, one, beside)
+        return cls(named, same, beside)
 
 
 class DeltaStore(LazyStore[DeltaSettings]):
@@ -145,7 +145,7 @@ class DeltaStore(LazyStore[DeltaSettings]):
         return [
             *(f"{folder.shown} has no _delta_log: no table is there." for folder in explicit if not folder.list_log()),
             *([f"The stream {streams.fault}: every version of every table stays."] if streams.fault else []),
-            *clone_warnings(self._readable_tables(), {*self._folders().one, *self._clones()}),
+            *clone_warnings(self._readable_tables(), {*self._folders().same, *self._clones()}),
         ]
 
     def _clones(self) -> list[str]:
@@ -273,7 +273,7 @@ class DeltaStore(LazyStore[DeltaSettings]):
         if len(folders) > 1:
             raise Refused(f"{len(folders)} tables have the name {dataset}: {' and '.join(one.shown for one in folders[:2])}")
         for folder in folders:
-            if len(same := self._folders().one[folder.canonical]) > 1:
+            if len(same := self._folders().same[folder.canonical]) > 1:
                 raise Refused(f"{' and '.join(other.shown for other in same)} are one table. Name it once")
             if other := self._folders().beside.get(folder.canonical):
                 raise Refused(f"{folder.shown} is also a table of the store {other}. Give it to one of them")
@@ -296,7 +296,7 @@ class DeltaStore(LazyStore[DeltaSettings]):
 
     def _all_tables(self) -> Iterator[str]:
         folders = _Folders.find(self.settings)
-        yield from (folder.location for same in folders.one.values() for folder in same)
+        yield from (folder.location for same in folders.same.values() for folder in same)
         yield from (location.rstrip("/") for location in folders.beside)
 
     def _readable_tables(self) -> dict[str, Table]:

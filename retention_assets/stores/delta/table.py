@@ -212,9 +212,13 @@ class Table:
         file, begin, end = (np.array(column, dtype=np.int64) for column in (self._file, self._begin, self._end))
         return file, begin, end
 
+    def text_of(self, name: str) -> str:
+        """Return a property that is an interval as it is written, or Delta's default."""
+        return self.properties.get(name, _DEFAULTS[name])
+
     def interval(self, name: str) -> timedelta:
         """Return the length of a property that is an interval. Raises Refused for one that can't be read."""
-        text = self.properties.get(name, _DEFAULTS[name])
+        text = self.text_of(name)
         rest = re.sub(r"^\s*interval\s", "", text, flags=re.IGNORECASE)
         micros, at = 0, 0
         while part := _PART.match(rest, at):
@@ -267,8 +271,8 @@ class Table:
         newest = np.full(len(self.names), -1, dtype=np.int64)
         if len(wanted):
             last = np.searchsorted(wanted, end) - 1
-            found = np.where(last >= 0, wanted[last], -1)
-            np.maximum.at(newest, file, np.where(found >= begin, found, -1))
+            before_end = np.where(last >= 0, wanted[last], -1)
+            np.maximum.at(newest, file, np.where(before_end >= begin, before_end, -1))
         return newest
 
     def counts(self, versions: Collection[int], files: Bools) -> dict[int, int]:
