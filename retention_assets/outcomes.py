@@ -45,6 +45,10 @@ class Order(StrEnum):
     def done(self) -> Outcome:
         return Outcome.DELETED if self.deletes else Outcome.RESTORED if self is Order.RESTORE else Outcome.SET_ASIDE
 
+    def failed(self, in_doubt: bool) -> Outcome:
+        """Outcome of what failed. What was to be moved, and may be at its other place already, stays begun."""
+        return Outcome.WITHHELD if in_doubt and not self.deletes else Outcome.FAILED
+
 
 @dataclass(frozen=True)
 class SweptTarget:

@@ -159,7 +159,7 @@ GIVEN_NAMES = {
 # Lines that a place may have; a module counts in the longest that fits. They only fall: whoever passes one subtracts elsewhere,
 # or moves the number in the same commit with the reason; whoever subtracts lowers it.
 BUDGETS: Mapping[str, int] = {
-    "(top)": 1_134,
+    "(top)": 1_140,
     "settings": 1_620,
     "policy": 2_943,
     "frames": 4_100,

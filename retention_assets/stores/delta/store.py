@@ -17,7 +17,7 @@ import pyarrow as pa
 from retention_assets.clock import moment
 from retention_assets.errors import Refused, quote
 from retention_assets.frames.log import LINES
-from retention_assets.outcomes import Order, Outcome
+from retention_assets.outcomes import Order
 from retention_assets.policy.durations import Duration
 from retention_assets.policy.model import Policy
 from retention_assets.settings.places import mask_secrets
@@ -194,7 +194,7 @@ class DeltaStore(LazyStore[DeltaSettings]):
             if order is Order.SET_ASIDE and isinstance(files.place, TrashPlace) and (fault := files.place.undo_fault()):
                 raise Refused(fault)
         except Exception as fault:  # noqa: BLE001 - drivers have exceptions of their own
-            outcome = Outcome.WITHHELD if not order.deletes and any(one.begun_earlier for one in targets) else Outcome.FAILED
+            outcome = order.failed(in_doubt=any(target.begun_earlier for target in targets))
             return [SweptTarget(target.transaction, outcome, error=error_text(fault)) for target in targets]
 
         def load() -> tuple[Table, Pins]:

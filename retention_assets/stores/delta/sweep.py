@@ -69,9 +69,7 @@ class TableOrder:
             self._settle([target.transaction for target in targets], Outcome.WITHHELD, str(fault))
         # drivers have exceptions of their own
         except Exception as fault:  # noqa: BLE001
-            # what was to be moved has failed only if it is where it was
-            outcome = Outcome.WITHHELD if self.in_doubt and not self.order.deletes else Outcome.FAILED
-            self._settle([target.transaction for target in targets], outcome, error_text(fault))
+            self._settle([target.transaction for target in targets], self.order.failed(self.in_doubt), error_text(fault))
         return [self.outcomes[target.transaction] for target in targets]
 
     def _carry_out(self, targets: Sequence[Target]) -> None:

@@ -109,10 +109,7 @@ class TableOrder:
         except (Refused, Unreadable) as fault:
             # an unavailable catalog is one more way in which a target fails
             unknown = "nothing was deleted, because it is unknown what other snapshots need: "
-            # what was to be moved has failed only if it is where it was
-            may_have_moved = self.in_doubt and not self.order.deletes
-            outcome = Outcome.WITHHELD if may_have_moved else Outcome.FAILED
-            self._settle(names, outcome, f"{unknown if isinstance(fault, Unreadable) else ''}{fault}")
+            self._settle(names, self.order.failed(self.in_doubt), f"{unknown if isinstance(fault, Unreadable) else ''}{fault}")
         return [self.outcomes[name] for name in names]
 
     def _remove(self, table: Table, targets: Sequence[Target]) -> None:
