@@ -165,7 +165,7 @@ BUDGETS: Mapping[str, int] = {
     "frames": 4_100,
     "exchange": 670,
     "sql": 2_420,
-    "ledger": 6_810,
+    "ledger": 6_830,
     "stores": 1_340,
     "stores.places": 2_590,
     "stores.files": 1_440,

@@ -286,9 +286,13 @@ def missed(connection: Connection, table: Table, values: Mapping[str, str], odd:
     where = " AND ".join(f'"{name}" = :key_{name}' for name in keys)
     found = []
     for at, row in enumerate(rows):
-        # One odd value for each row, and all of them where there are few.
-        several = ODD if len(rows) < len(ODD) else [ODD[at % len(ODD)]]
-        updates = [*values.items(), *product(odd, several)]
+        # Each column has each odd value in one row, and all of them where there are few.
+        chosen = (
+            product(odd, ODD)
+            if len(rows) < len(ODD)
+            else ((name, ODD[(at + number) % len(ODD)]) for number, name in enumerate(odd))
+        )
+        updates = [*values.items(), *(chosen if at < len(ODD) else ())]
         edits = [f'UPDATE {table.name} SET "{name}" = {value} WHERE {where}' for name, value in updates]
         if table.name not in ("ledger_revision", "audit_head", "clock"):
             new = same(table.name, where, f"{keys[-1]}={another(table.c[keys[-1]], connection.dialect.name)}")

@@ -36,7 +36,7 @@ TODAY = date(2026, 1, 8)
 # Every statement that writes and its commit count: 80, and on PostgreSQL some 50. The last writer comes to its end.
 SURELY_KILLED, END, LAST = 40, 84, 1000
 # At every fourth point on one database or the other.
-STEP = every(8)
+STEP = every(16)
 POINTS = [
     *(("sqlite", last) for last in (*range(0, END, STEP), LAST)),
     *(("postgresql", last) for last in (*range(STEP // 2, END, STEP), LAST)),
@@ -104,7 +104,7 @@ def test_a_killed_writer_leaves_a_ledger_that_goes_on(url: str, tmp_path: Path, 
 
 
 SIDE = 20
-PER_SWEEPER = 500
+PER_SWEEPER = 200
 NAMED = 10
 
 

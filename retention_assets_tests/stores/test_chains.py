@@ -74,7 +74,7 @@ def assert_judged_alike(store: Store, dataset: str, chance: random.Random, polic
 
 def test_versions_are_judged_by_their_chains_as_by_the_whole_table(table: Table) -> None:
     chance = random.Random(7)
-    for number in range(rounds(20)):
+    for number in range(rounds(10)):
         for one in range(chance.randint(1, 7)):
             versions = chance.sample(range(8), chance.randint(1, 8))
             for aspect in ("status", "ownership"):
@@ -89,7 +89,7 @@ def test_units_of_work_are_judged_by_themselves_as_by_the_whole_table(units: Uni
         opened, *others = sorted((AS_OF - timedelta(days=chance.randint(0, 60))).isoformat() for _ in range(3))
         closed, archived = (at if chance.random() < 0.8 else None for at in others)
         units.has(f"u {number}", opened=opened, closed=closed, archived=archived)
-    for _ in range(rounds(20)):
+    for _ in range(rounds(10)):
         # What is counted along a line needs all of it: a sweep reads it whole.
         assert_judged_alike(units.opened, units.dataset, chance, [one for one in _POLICIES if not one.looks_along_lines])
 

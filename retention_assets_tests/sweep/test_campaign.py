@@ -27,7 +27,7 @@ from retention_assets_tests.sweep.marked import MarkedStore
 from retention_assets_tests.sweep.object_games import ObjectGame, Runs
 
 LOG = logging.getLogger(__name__)
-KILLS = int(os.environ.get("RETENTION_CAMPAIGN", "8"))
+KILLS = int(os.environ.get("RETENTION_CAMPAIGN", "5"))
 MANY = KILLS >= 50
 SEED = int(os.environ.get("RETENTION_SEED", "7"))
 LEDGERS = ("sqlite", "postgresql")

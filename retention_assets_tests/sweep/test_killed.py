@@ -29,7 +29,7 @@ from retention_assets_tests.sweep.marked import MarkedStore, sweep_store, sweep_
 # There are about a hundred writes and deletions in a dataset, fewer where one batch has all of it. The last sweeper comes to its
 # end.
 SURELY_KILLED, END, LAST = 60, 100, 10_000
-STEP = every(8)
+STEP = every(16)
 
 
 def points(first: int, times: int = 1) -> list[int]:

@@ -90,7 +90,7 @@ def random_newest(rng: random.Random) -> Newest:
 def test_the_independent_check_counts_as_the_verdicts_do() -> None:
     """Both are asked about random forests; they share no code that counts."""
     rng = random.Random(31)
-    for _ in range(rounds(12)):
+    for _ in range(rounds(6)):
         log = log_of(drawn for drawn in random_histories(rng, 60) if drawn.transactions)
         about = {"name": "law", "reason": "r", "datasets": ["*"]}
         rules = [RetainRule.model_validate({**about, "newest": random_newest(rng)}) for _ in range(3)]

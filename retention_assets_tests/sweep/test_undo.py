@@ -276,7 +276,7 @@ def test_whoever_is_killed_leaves_each_whole_at_one_of_its_places(
     tmp_path: Path, sweepers: Any, kept: KeptWarehouse[dict[str, str]], kind: str, act: Order
 ) -> None:
     """Before one write, rename, commit or deletion after the other; the next run completes it."""
-    for last in count(0, every(25)):
+    for last in count(0, every(40)):
         with marked(kind, tmp_path / str(last), kept) as store:
             as_of, only = DUE_OF_STORE + timedelta(days=14 if act is Order.DELETE_ASIDE else 0), None
             if act is not Order.SET_ASIDE:

@@ -10,11 +10,11 @@ import hashlib
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import chain
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, Table, Text, Update, and_, case, cast, func, select, tuple_, update
+from sqlalchemy import ColumnElement, Connection, Select, Table, Text, Update, and_, case, cast, func, select, tuple_, update
 
 from retention_assets.ledger.audit.chain import ActType, RowSeal, teach_seals
 from retention_assets.ledger.schema import (
@@ -209,12 +209,10 @@ def _shown(values: Mapping[str, Any]) -> str:
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
-def text_in(connection: Connection, column: ColumnElement[Any]) -> ColumnElement[str]:
+def text_in(dialect: str, column: ColumnElement[Any]) -> ColumnElement[str]:
     """Cast a column to text, whatever type a SQLite file holds in it."""
     text = cast(column, Text)
-    return (
-        text if connection.dialect.name != "sqlite" else case((func.typeof(column) == "blob", func.quote(column)), else_=text)
-    )
+    return text if dialect != "sqlite" else case((func.typeof(column) == "blob", func.quote(column)), else_=text)
 
 
 def _touched(table: Table) -> ColumnElement[str]:
@@ -269,9 +267,7 @@ def seal_rows(connection: Connection, table: Table) -> None:
 def state_faults(connection: Connection) -> Iterator[str]:
     teach_seals(connection)
     for table in (*STATE, ROW_COUNTS):
-        texts = [text_in(connection, column).label(column.name) for column in table.columns]
-        strange = table.c.seal.is_distinct_from(RowSeal(table))
-        for row in connection.execute(select(*texts).where(strange).order_by(*table.primary_key)).mappings():
+        for row in connection.execute(_not_as_sealed(connection.dialect.name, table)).mappings():
             key = ", ".join(str(row[column.name]) for column in table.primary_key)
             values = ", ".join(f"{name} {value}" for name, value in row.items() if name != "seal" and value is not None)
             yield f"Row {key} of {table.name} was changed or added past the ledger: its seal is not that of {values[:300]}."
@@ -284,6 +280,13 @@ def state_faults(connection: Connection) -> Iterator[str]:
                 f"The table {table.name} has {count} rows, and the ledger wrote "
                 f"{written.get(table.name, 'an unknown number')}: rows were added or removed past the ledger."
             )
+
+
+# to build a statement takes longer than to run it over a small table
+@cache
+def _not_as_sealed(dialect: str, table: Table) -> Select[Any]:
+    texts: list[Any] = [text_in(dialect, column).label(column.name) for column in table.columns]
+    return select(*texts).where(table.c.seal.is_distinct_from(RowSeal(table))).order_by(*table.primary_key)
 
 
 def _count(connection: Connection, table: Table, *where: ColumnElement[bool]) -> int:

@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import cache
 from hashlib import sha256
 from itertools import chain, islice
 from typing import Any, NamedTuple
@@ -224,22 +225,32 @@ def _next_mark(connection: Connection) -> int:
     return int(detail_in(marked.detail).get("last", 0)) + 1 if marked else 1
 
 
-def unreadable_values(connection: Connection, of: type[object] = object) -> Iterator[str]:
-    """Find values of the wrong type, which SQLite allows; `of` limits the check to columns of a type."""
+def unreadable_values(connection: Connection, only_booleans: bool = False) -> Iterator[str]:
+    """Find values of the wrong type, which SQLite allows."""
     if connection.dialect.name != "sqlite":
         return
-    for table in METADATA.sorted_tables:
-        keys = [text_in(connection, column) for column in table.primary_key]
-        for column in filter(lambda column: isinstance(column.type, of), table.columns):
-            is_text = isinstance(column.type, Text | Date | IdsColumn)
-            wrong: ColumnElement[bool] = func.typeof(column).not_in(["null", "text" if is_text else "integer"])
-            if isinstance(column.type, Boolean):
-                wrong |= type_coerce(column, Integer).not_in([0, 1])
-            elif isinstance(column.type, Date):
-                wrong |= func.date(column).is_distinct_from(type_coerce(column, Text))
-            for *key, kind in connection.execute(select(*keys, func.typeof(column)).where(wrong, column.is_not(None))):
-                name = name_of((table.name, tuple(map(str, key))))
-                yield f"{name} was changed past the ledger: its {column.name} can't be read: it has the type {kind}."
+    for table, column, query in _values_of_other_types(only_booleans):
+        for *key, kind in connection.execute(query):
+            name = name_of((table, tuple(map(str, key))))
+            yield f"{name} was changed past the ledger: its {column} can't be read: it has the type {kind}."
+
+
+# to build a statement takes longer than to run it over a small table
+@cache
+def _values_of_other_types(only_booleans: bool) -> Sequence[tuple[str, str, Select[Any]]]:
+    queries: list[Any] = []
+    kind = Boolean if only_booleans else object
+    for column in (column for table in METADATA.sorted_tables for column in table.columns if isinstance(column.type, kind)):
+        is_text = isinstance(column.type, Text | Date | IdsColumn)
+        wrong: ColumnElement[bool] = func.typeof(column).not_in(["null", "text" if is_text else "integer"])
+        if isinstance(column.type, Boolean):
+            wrong |= type_coerce(column, Integer).not_in([0, 1])
+        elif isinstance(column.type, Date):
+            wrong |= func.date(column).is_distinct_from(type_coerce(column, Text))
+        keys = [text_in("sqlite", key) for key in column.table.primary_key]
+        query = select(*keys, func.typeof(column)).where(wrong, column.is_not(None))
+        queries.append((column.table.name, column.name, query))
+    return queries
 
 
 def acting_faults(connection: Connection) -> Iterator[str]:
@@ -456,7 +467,7 @@ def verify(connection: Connection, known: ChainHead | None = None, since: ChainH
     members = Members(walk.acts, since.position if since else None, moved)
     parts = (
         # In a boolean column any text reads as true.
-        unreadable_values(connection, Boolean),
+        unreadable_values(connection, only_booleans=True),
         members.faults(connection),
         (fault.sentence for fault in row_faults(connection, SEALED, walk.recorded, only_recorded=since is not None)),
         single_faults(connection, walk.ledger),

@@ -17,7 +17,7 @@ from retention_assets_tests.stores.delta.golden import TABLES, odd_tombstones
 from retention_assets_tests.stores.delta.readers import DuckDBReader, readings
 from retention_assets_tests.stores.delta.tables import Unreadable, file_uris, files, random_table, versions
 
-RANDOM_TABLES, AT_ONCE = int(os.environ.get("RETENTION_DELTA_TABLES", "60")), 15
+RANDOM_TABLES, AT_ONCE = int(os.environ.get("RETENTION_DELTA_TABLES", "24")), 12
 
 
 def needed(folder: Path, number: int) -> set[str]:

@@ -42,8 +42,8 @@ MERGING = {"commit.manifest-merge.enabled": "true", "commit.manifest.min-count-t
 @pytest.mark.parametrize(
     ("properties", "counts", "seed"),
     [
-        *(pytest.param({}, (), seed, id=f"fast appends {seed}") for seed in range(7)),
-        *(pytest.param(MERGING, (), seed, id=f"merged manifests {seed}") for seed in range(8)),
+        *(pytest.param({}, (), seed, id=f"fast appends {seed}") for seed in range(4)),
+        *(pytest.param(MERGING, (), seed, id=f"merged manifests {seed}") for seed in range(4)),
         pytest.param({}, COUNTS, 7, id="lists without counts"),
     ],
 )

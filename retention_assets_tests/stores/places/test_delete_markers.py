@@ -194,7 +194,7 @@ class Killed(BaseException):
 def kills(bucket: Bucket, act: Order) -> Iterator[int]:
     """Kill an order before some of its requests, until it makes no more; the first ones change nothing."""
     call = S3FileSystem.call_s3
-    for number in itertools.count(every(2), every(5)):
+    for number in itertools.count(every(3), every(9)):
         left = iter(range(number))
 
         def deadly(self: Any, *facts: Any, left: Iterator[int] = left, **more: Any) -> Any:

@@ -230,7 +230,7 @@ def test_shares_of_any_tree_overlap_nowhere_and_leave_nothing_out(
 ) -> None:
     monkeypatch.setattr(local, "_ENOUGH", enough)
     choose = random.Random(enough)
-    for number in range(rounds(4)):
+    for number in range(rounds(2)):
         root = tmp_path / str(number)
         root.mkdir()
         folders = ["", "a/", "b/", "b/c/", "b/c/d/", "huge/", "huge/x/"]

@@ -156,7 +156,7 @@ def test_ranges_hold_for_keys_that_come_later_and_for_versions(versioned: tuple[
 @pytest.mark.usefixtures("small_pages")
 def test_any_keys_and_any_number_of_shares(s3: S3) -> None:
     choose = random.Random(7)
-    for _ in range(rounds(2)):
+    for _ in range(rounds(1)):
         s3.empty()
         keys = {"".join(choose.choices("ab/é\U0001f600", k=choose.randint(1, 6))) for _ in range(choose.randint(0, 60))}
         for key in keys:

@@ -73,7 +73,7 @@ class InParts:
 
 def test_any_subset_of_what_is_due_is_answered_for_as_all_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In however many tasks and pieces it is found: as sets of Python find it, and of each key the very same witness."""
-    for seed in range(rounds(100)):
+    for seed in range(rounds(50)):
         random_ = random.Random(seed)
         for name, sizes in {"TOGETHER": [1, 3, 1000], "_RUN": [1, 1000], "_HELD": [1, 3, 1000], "_GROUP": [1, 1000]}.items():
             monkeypatch.setattr(hits, name, random_.choice(sizes))
@@ -306,7 +306,7 @@ def test_what_is_kept_leads_to_what_a_look_keeps_as_sets_say(folder: LocalObject
     folder.refers("a/used")
     kinds = {"known_kinds": ["u", "h", "y", "x", "z"], "kind_of": {"pattern": "^a/(odd|[a-z])"}}
     store = folder.store(edges=[{"lines": str(folder.folder / "edges.jsonl")}], **kinds)
-    for seed in range(rounds(12)):
+    for seed in range(rounds(6)):
         random_ = random.Random(seed)
         pairs = [(random_.choice(keys), random_.choice(keys)) for _ in range(random_.randrange(10))]
         write_lines(folder.folder / "edges.jsonl", *({"from": begin, "to": end} for begin, end in pairs))

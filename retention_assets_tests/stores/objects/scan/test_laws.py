@@ -155,7 +155,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.usefixtures("way")
 def test_a_scan_says_what_sets_say() -> None:
-    for seed in range(rounds(40)):
+    for seed in range(rounds(20)):
         one = environment(random.Random(seed))
         assert one.classes() == naive(one), f"seed {seed}: {one}"
 
@@ -188,7 +188,7 @@ def test_a_scan_says_what_sets_say_of_what_chance_seldom_makes(case: str) -> Non
 
 @pytest.mark.usefixtures("way")
 def test_a_scan_of_a_finished_list_says_what_sets_say(tmp_path: Path) -> None:
-    for seed in range(rounds(20)):
+    for seed in range(rounds(10)):
         one = environment(random.Random(seed))
         if one.objects:
             assert one.classes(tmp_path) == naive(one), f"seed {seed}: {one}"
@@ -196,7 +196,7 @@ def test_a_scan_of_a_finished_list_says_what_sets_say(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("way")
 def test_references_are_counted_as_sets_count_them() -> None:
-    for seed in range(rounds(20)):
+    for seed in range(rounds(10)):
         one = environment(random.Random(seed))
         result = one.judge().result
         sources = [
@@ -220,7 +220,7 @@ def _names(reference: tuple[str | None, str, bool], row: dict[str, Any]) -> bool
 
 
 def test_one_more_reference_hold_or_edge_never_adds_a_mark() -> None:
-    for seed in range(rounds(25)):
+    for seed in range(rounds(13)):
         chance = random.Random(seed)
         one = environment(chance)
         # Of an empty source a first reference says for the first time which realms it speaks for.
