@@ -20,7 +20,7 @@ from retention_assets.dagster.step import Step
 from retention_assets.datasets import by_store, store_of
 from retention_assets.evaluation.changes import Listing, list_datasets
 from retention_assets.evaluation.readable import readable_but_swept
-from retention_assets.frames.log import NAME, TIMES, is_in_log
+from retention_assets.frames.log import NAME, TIMES, faults_of, is_in_log
 from retention_assets.frames.views.latest_views import COLUMNS, NEEDED
 from retention_assets.ledger import Ledger, invariants
 from retention_assets.ledger.book import kept_realms
@@ -189,9 +189,7 @@ def unreachable(present: Listing) -> Iterator[Violation]:
 
 def _unsound_logs(scope: CheckScope) -> Iterator[Violation]:
     datasets = read_datasets(scope.run.sources(scope.ledger, "transaction_log"))
-    for row in datasets.filter(pc.is_valid(datasets["fault"])).to_pylist():
-        at = f" ({row['fault_transaction']})" if row["fault_transaction"] else ""
-        yield Violation(row["dataset"], f"{row['fault']}{at}")
+    return starmap(Violation, faults_of(datasets).items())
 
 
 def _marks_in_latest_views(scope: CheckScope) -> Iterator[Violation]:

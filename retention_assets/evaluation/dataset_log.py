@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from retention_assets.datasets import store_of
 from retention_assets.environment import Environment
 from retention_assets.errors import BadInput, Problem, Refused, did_you_mean, suggest
-from retention_assets.frames.log import Log
+from retention_assets.frames.log import Log, faults_of
 from retention_assets.frames.soundness import sound_log
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.marking import SWEPT_ROWS
@@ -99,10 +99,8 @@ def only_dataset(log: Log, dataset: str) -> Log:
     described = log.datasets.filter(pc.equal(log.datasets["dataset"], dataset))
     if not len(described):
         raise _not_there(dataset, "the log", log.datasets["dataset"].to_pylist()[:MOST_COMPARED])
-    row = described.to_pylist()[0]
-    if row["fault"]:
-        where = f"transaction {row['fault_transaction']}"
-        raise UnsoundLog(f"{dataset} is refused: {row['fault']} ({where}). Mend its log first.")
+    if fault := faults_of(described).get(dataset):
+        raise UnsoundLog(f"{dataset} is refused: {fault}. Mend its log first.")
     own = pc.equal(log.transactions["dataset"].cast(pa.string()), dataset)
     return Log(log.transactions.filter(own).combine_chunks(), described)
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.clock import moment
-from retention_assets.frames.log import DATASETS, LOG, Log, bounds_of
+from retention_assets.frames.log import DATASETS, LOG, Log, bounds_of, faults_of
 from retention_assets.frames.soundness import sound_log
 from retention_assets.ledger import Ledger, invariants
 from retention_assets.ledger.leases import ALL_NAMES, NameRange
@@ -96,9 +96,7 @@ class DatasetReading:
     def fault(self) -> str | None:
         if self.token is None or not len(self.log.datasets):
             return "its store does not have it"
-        row = self.log.datasets.slice(0, 1).to_pylist()[0]
-        at = f" (transaction {row['fault_transaction']})" if row["fault_transaction"] else ""
-        return f"its log is not sound: {row['fault']}{at}" if row["fault"] else None
+        return next((f"its log is not sound: {fault}" for fault in faults_of(self.log.datasets).values()), None)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import date, timedelta
-from itertools import product
+from itertools import cycle, islice, product
 from pathlib import Path
 
 import pyarrow as pa
@@ -251,7 +251,6 @@ def another(column: Column[object], kind: str) -> str:
 # A ledger of another revision is refused before anybody verifies it.
 UNCHANGED = {("clock", "id"), ("audit_head", "id"), ("ledger_revision", "revision")}
 
-
 # Values of other types, which a file takes. Where one means what was there (a truth), a sweep goes on, and verifying names it.
 ODD = ("'no value'", "x'ff00'", "1e300")
 # What a sweep looks at before it begins.
@@ -278,21 +277,18 @@ def is_missed(connection: Connection, table: Table, statement: str, **values: ob
 
 
 def missed(connection: Connection, table: Table, values: Mapping[str, str], odd: Sequence[str]) -> list[str]:
-    """Rows of a table that are given another value in a column, an odd one, are removed or come twice, and nobody sees it."""
+    """Edits of rows, six of a file and two on a server, that nobody sees: another or an odd value, a removal, a second row."""
     keys = [key.name for key in table.primary_key]
     listed = ", ".join(f'"{name}"' for name in keys)
-    rows = connection.exec_driver_sql(f"SELECT {listed} FROM {table.name} ORDER BY {listed} LIMIT 6").all()
+    most = 6 if connection.dialect.name == "sqlite" else 2
+    rows = connection.exec_driver_sql(f"SELECT {listed} FROM {table.name} ORDER BY {listed} LIMIT {most}").all()
     assert rows, f"no row of {table.name}"
     where = " AND ".join(f'"{name}" = :key_{name}' for name in keys)
     found = []
     for at, row in enumerate(rows):
         # Each column has each odd value in one row, and all of them where there are few.
-        chosen = (
-            product(odd, ODD)
-            if len(rows) < len(ODD)
-            else ((name, ODD[(at + number) % len(ODD)]) for number, name in enumerate(odd))
-        )
-        updates = [*values.items(), *(chosen if at < len(ODD) else ())]
+        several = product(odd, ODD) if len(rows) < len(ODD) else zip(odd, islice(cycle(ODD), at, None), strict=False)
+        updates = [*values.items(), *(several if at < len(ODD) else ())]
         edits = [f'UPDATE {table.name} SET "{name}" = {value} WHERE {where}' for name, value in updates]
         if table.name not in ("ledger_revision", "audit_head", "clock"):
             new = same(table.name, where, f"{keys[-1]}={another(table.c[keys[-1]], connection.dialect.name)}")

@@ -96,14 +96,17 @@ class Needs:
             return f"{self.witness(first)} all of its files"
         return f"{len(stays):,} of its files stay: {self.witness(first)} {self.name(first)}"
 
-    def explanation(self, version: int) -> list[str]:
+    def explanation(self, version: int, is_swept: bool) -> list[str]:
         """Say how many files of a version nobody else needs, and who needs each of the others."""
         files = self.table.files_of(version)
         own, stays = files[~self.needed[files]], files[self.needed[files]].tolist()
         size = int(self.table.file_sizes()[own].sum())
         named = [f"{self.witness(file)} {self.name(file)}." for file in stays[:_SHOWN]]
         more = [f"{len(stays) - _SHOWN:,} more of its files stay."] if len(stays) > _SHOWN else []
-        return [f"{len(own):,} of its {len(files):,} files go with it, {size:,} bytes.", *named, *more]
+        total = f"{len(own):,} of its {len(files):,} files go with it, {size:,} bytes."
+        if is_swept:
+            total = f"It was swept. {len(stays):,} of its {len(files):,} files stay."
+        return [total, *named, *more]
 
     def name(self, file: int) -> str:
         return long_quote(self.table.names[file])

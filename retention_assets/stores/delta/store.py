@@ -254,7 +254,7 @@ class DeltaStore(LazyStore[DeltaSettings]):
             return []
         folder, table = opened
         swept, claimed = self._swept_of(dataset), self._others.claims(folder)
-        return Needs.of(table, self._pins(table), swept, [number], claimed).explanation(number)
+        return Needs.of(table, self._pins(table), swept, [number], claimed).explanation(number, number in swept.deleted)
 
     def _lines_of(self, dataset: str, folders: Sequence[TableFolder], streams: Streams) -> list[Line]:
         try:

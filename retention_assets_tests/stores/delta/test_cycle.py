@@ -85,6 +85,7 @@ def test_what_newer_versions_need_is_kept_readable_until_they_go(house: Lake, fo
     assert [len(rows(folder, number)) for number in range(3)] == [1, 2, 3]
     report = found("report")
     assert [report[name] for name in ("to_delete", "deleted", "kept_readable", "bytes_freed")] == [2, 0, 2, 0]
+    assert found("explain", "lh/t", "0", *AT)["needs"] == ["It was swept. 1 of its 1 files stay.", f"version 2 needs '{own}'."]
     words = found("history", "lh/t", "0")["transactions"][0]["words"]
     assert "version 0 can still be read: version 2 needs all of its files" in words
     # what was swept earlier keeps nothing any more
@@ -93,6 +94,7 @@ def test_what_newer_versions_need_is_kept_readable_until_they_go(house: Lake, fo
     assert found("explain", "lh/t", "2", *AT)["needs"] == [f"3 of its 3 files go with it, {size:,} bytes."]
     assert house.sweeps(DUE + WEEK)["lh/t"].outcomes == {DELETED: 1}
     assert (data(folder), house.report(DUE + WEEK, "lh/t")["bytes_freed"]) == (needed(folder, 3), size)
+    assert found("explain", "lh/t", "0", *AT)["needs"] == ["It was swept. 0 of its 1 files stay."]
 
 
 def test_our_own_announcements_are_never_marked_and_not_counted(house: Lake, folder: Path) -> None:
@@ -131,6 +133,13 @@ def test_a_table_that_is_made_anew_under_the_name_is_judged_anew(house: Lake, fo
     assert (files(folder), house.marks(DUE)) == (before, 2)
     assert house.sweeps(DUE + WEEK)["lh/t"].outcomes == {DELETED: 2}
     assert data(folder) == needed(folder, 2)
+
+
+def test_who_asks_of_a_refused_table_is_told_why(house: Lake, folder: Path, run: Run) -> None:
+    overwritten(folder, 3)
+    (folder / "_delta_log" / f"{1:020}.json").unlink()
+    code, _, error = run("explain", "lh/t", "0", *AT)
+    assert (code, "lh/t is refused: commit 1 is missing between 0 and 2. Mend its log first." in error) == (1, True), error
 
 
 @pytest.mark.spark
