@@ -20,6 +20,7 @@ from retention_assets.dagster.partitions import WITHOUT_PAGES
 from retention_assets.dagster.step import ACTOR_TAG, STARTING
 from retention_assets.environment import Environment
 from retention_assets.errors import BadInput
+from retention_assets.frames.log import fault_sentence
 from retention_assets.policy.durations import text_of
 from retention_assets.render.dagster import DATA
 from retention_assets.render.text import visible_note
@@ -163,8 +164,7 @@ def _troubles(said: Mapping[str, Mapping[str, Any]]) -> tuple[tuple[str, ...], t
         if read.get("stores_away") and row["dataset"].endswith("/*"):
             failed.append(f"{row['dataset']} was not read: {row['fault']}")
         else:
-            at = f" (transaction {row['transaction']})" if row["transaction"] else ""
-            refused.append(f"{row['dataset']} was refused: {row['fault']}{at}")
+            refused.append(f"{row['dataset']} was refused: {fault_sentence(row)}")
     rows = swept.get("by_dataset", ())
     not_swept = [f"{row['dataset']} was not swept: {row['refused']}" for row in rows if row["refused"]]
     not_deleted = [

@@ -143,11 +143,13 @@ def refusals_of(datasets: pa.Table) -> dict[str, dict[str, str | None]]:
     return {row["dataset"]: {"fault": row["fault"], "transaction": row["fault_transaction"]} for row in refused.to_pylist()}
 
 
+def fault_sentence(refusal: Mapping[str, str | None]) -> str:
+    at = f" (transaction {refusal['transaction']})" if refusal["transaction"] else ""
+    return f"{refusal['fault']}{at}"
+
+
 def faults_of(datasets: pa.Table) -> dict[str, str]:
-    return {
-        name: f"{fault['fault']} (transaction {fault['transaction']})" if fault["transaction"] else str(fault["fault"])
-        for name, fault in refusals_of(datasets).items()
-    }
+    return {name: fault_sentence(refusal) for name, refusal in refusals_of(datasets).items()}
 
 
 # times that tell a reused id from the transaction that had it before

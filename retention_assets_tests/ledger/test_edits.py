@@ -48,6 +48,7 @@ from retention_assets_tests.ledger.states import (
     take_lease,
     write_past_ledger,
 )
+from retention_assets_tests.rounds import rounds
 
 DAY = date(2026, 1, 8)
 POLICY = {"name": "p", "datasets": {"include": ("lake/*",)}, "select": "all"}
@@ -280,7 +281,7 @@ def missed(connection: Connection, table: Table, values: Mapping[str, str], odd:
     """Edits of rows, six of a file and two on a server, that nobody sees: another or an odd value, a removal, a second row."""
     keys = [key.name for key in table.primary_key]
     listed = ", ".join(f'"{name}"' for name in keys)
-    most = 6 if connection.dialect.name == "sqlite" else 2
+    most = rounds(6 if connection.dialect.name == "sqlite" else 2)
     rows = connection.exec_driver_sql(f"SELECT {listed} FROM {table.name} ORDER BY {listed} LIMIT {most}").all()
     assert rows, f"no row of {table.name}"
     where = " AND ".join(f'"{name}" = :key_{name}' for name in keys)

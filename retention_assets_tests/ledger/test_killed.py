@@ -29,7 +29,7 @@ from retention_assets_tests.ledger.states import (
     statuses,
     take_lease,
 )
-from retention_assets_tests.rounds import every
+from retention_assets_tests.rounds import every, rounds
 
 NAMES = [f"T{number}" for number in range(12)]
 TODAY = date(2026, 1, 8)
@@ -104,7 +104,7 @@ def test_a_killed_writer_leaves_a_ledger_that_goes_on(url: str, tmp_path: Path, 
 
 
 SIDE = 20
-PER_SWEEPER = 200
+PER_SWEEPER = rounds(200)
 NAMED = 10
 
 

@@ -1,9 +1,5 @@
-"""Exactly what retained versions need is left: random tables of deltalake, and tables laid down after the protocol.
+"""Exactly what retained versions need is left: random tables of deltalake, and tables laid down after the protocol."""
 
-Some random tables in the suite, and as many as wanted by RETENTION_DELTA_TABLES=300.
-"""
-
-import os
 import random
 from pathlib import Path
 from urllib.parse import unquote
@@ -11,13 +7,12 @@ from urllib.parse import unquote
 import pytest
 
 from retention_assets.outcomes import Outcome
+from retention_assets_tests.rounds import rounds
 from retention_assets_tests.stores.delta import tables
 from retention_assets_tests.stores.delta.environments import keep
 from retention_assets_tests.stores.delta.golden import TABLES, odd_tombstones
 from retention_assets_tests.stores.delta.readers import DuckDBReader, readings
 from retention_assets_tests.stores.delta.tables import Unreadable, file_uris, files, random_table, versions
-
-RANDOM_TABLES, AT_ONCE = int(os.environ.get("RETENTION_DELTA_TABLES", "24")), 12
 
 
 def needed(folder: Path, number: int) -> set[str]:
@@ -38,21 +33,20 @@ def rows(folder: Path, number: int) -> object:
         return None
 
 
-@pytest.mark.parametrize("first", range(0, RANDOM_TABLES, AT_ONCE))
-def test_random_tables_keep_what_is_retained_and_nothing_else(first: int, tmp_path: Path) -> None:
-    for seed in range(first, first + AT_ONCE):
-        folder, rng = tmp_path / str(seed), random.Random(seed)
-        random_table(folder, seed)
-        numbers = versions(folder)
-        retained = {*rng.sample(numbers, rng.randint(0, min(5, len(numbers)))), numbers[-1]}
-        before, there = {number: rows(folder, number) for number in retained}, data(folder)
-        named = set[str]().union(*(needed(folder, number) for number in numbers))
-        swept = keep(folder, *retained)
-        # the table may pin some itself
-        kept = retained | swept.kept | {number for number, outcome in swept.outcomes().items() if outcome is Outcome.SPARED}
-        wanted = set[str]().union(*(needed(folder, number) for number in kept))
-        assert data(folder) == {name for name in there if name in wanted or name not in named}, seed
-        assert {number: rows(folder, number) for number in retained} == before, seed
+@pytest.mark.parametrize("seed", range(rounds(24)))
+def test_random_tables_keep_what_is_retained_and_nothing_else(seed: int, tmp_path: Path) -> None:
+    folder, rng = tmp_path / "t", random.Random(seed)
+    random_table(folder, seed)
+    numbers = versions(folder)
+    retained = {*rng.sample(numbers, rng.randint(0, min(5, len(numbers)))), numbers[-1]}
+    before, there = {number: rows(folder, number) for number in retained}, data(folder)
+    named = set[str]().union(*(needed(folder, number) for number in numbers))
+    swept = keep(folder, *retained)
+    # the table may pin some itself
+    kept = retained | swept.kept | {number for number, outcome in swept.outcomes().items() if outcome is Outcome.SPARED}
+    wanted = set[str]().union(*(needed(folder, number) for number in kept))
+    assert data(folder) == {name for name in there if name in wanted or name not in named}, seed
+    assert {number: rows(folder, number) for number in retained} == before, seed
 
 
 @pytest.mark.long

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from retention_assets_tests.rounds import rounds
 from retention_assets_tests.stores.delta import golden, tables
 from retention_assets_tests.stores.delta.golden import GoldenTable, checkpointed, column_mapped, vectors
 from retention_assets_tests.stores.delta.readers import DuckDBReader, readings
@@ -54,7 +55,7 @@ def test_a_random_walk_is_the_same_each_time_and_has_all_its_files(tmp_path: Pat
 
 
 @long
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(rounds(3)))
 def test_both_readers_agree_on_each_version_of_a_random_table(seed: int, tmp_path: Path, duckdb_reader: DuckDBReader) -> None:
     random_table(tmp_path, seed, operations=12)
     found = readings(duckdb_reader, tmp_path, versions(tmp_path))

@@ -15,6 +15,7 @@ from pyiceberg.table.update import AddSnapshotUpdate
 from retention_assets.outcomes import Outcome
 from retention_assets.stores.iceberg.store import IcebergStore
 from retention_assets.stores.protocol import Target
+from retention_assets_tests.rounds import rounds
 from retention_assets_tests.stores.iceberg.sweeps import DATASET, outcomes, own_metadata, snapshots, storied, sweep, swept
 from retention_assets_tests.stores.iceberg.tables import (
     COUNTS,
@@ -42,8 +43,8 @@ MERGING = {"commit.manifest-merge.enabled": "true", "commit.manifest.min-count-t
 @pytest.mark.parametrize(
     ("properties", "counts", "seed"),
     [
-        *(pytest.param({}, (), seed, id=f"fast appends {seed}") for seed in range(4)),
-        *(pytest.param(MERGING, (), seed, id=f"merged manifests {seed}") for seed in range(4)),
+        *(pytest.param({}, (), seed, id=f"fast appends {seed}") for seed in range(rounds(4))),
+        *(pytest.param(MERGING, (), seed, id=f"merged manifests {seed}") for seed in range(rounds(4))),
         pytest.param({}, COUNTS, 7, id="lists without counts"),
     ],
 )
