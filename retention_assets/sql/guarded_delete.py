@@ -27,8 +27,8 @@ from retention_assets.sql.foreign_keys import Cascades
 
 LOCKED = "Another program holds a lock on it; the next sweep tries again."
 SEVERAL = "Several rows have its key now, so it is unknown which one was planned."
-# seconds that a statement waits for a lock: for many rows, and for a piece of them
-_LOCK_WAIT, _PIECE_LOCK_WAIT = 1.0, 0.1
+# seconds that a statement waits for a lock; after a whole one PostgreSQL may end the transaction that waits for ours
+_LOCK_WAIT, _PIECE_LOCK_WAIT = 0.5, 0.1
 # seconds until blocked rows are tried again
 _PAUSE = 0.1
 
@@ -62,9 +62,9 @@ def short_lock_wait(connection: Connection, seconds: float = _LOCK_WAIT) -> Iter
     if dialect.name == "postgresql":
         connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{int(seconds * 1000)}ms'")
     elif dialect.name != "sqlite":
-        # MySQL waits for at least a second.
-        at_least = 0 if getattr(dialect, "is_mariadb", False) else 1
-        connection.exec_driver_sql(f"SET innodb_lock_wait_timeout = {max(int(seconds), at_least)}")
+        # whole seconds; MySQL waits for at least one, and both look for deadlocks at once
+        without_wait = getattr(dialect, "is_mariadb", False) and seconds < _LOCK_WAIT
+        connection.exec_driver_sql(f"SET innodb_lock_wait_timeout = {0 if without_wait else 1}")
     try:
         yield
     except DBAPIError as fault:
