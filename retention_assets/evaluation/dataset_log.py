@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
+from datetime import datetime
 from functools import cache
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pyarrow.compute as pc
 from retention_assets.datasets import store_of
 from retention_assets.environment import Environment
 from retention_assets.errors import BadInput, Problem, Refused, did_you_mean, suggest
+from retention_assets.evaluation.rules_in_force import holds_about, holds_in_force
 from retention_assets.frames.log import Log, faults_of
 from retention_assets.frames.soundness import sound_log
 from retention_assets.ledger import Ledger
@@ -67,13 +69,18 @@ def find_data(environment: Environment, dataset: str) -> FindData:
     return lambda names: finder()(names) if names else []
 
 
-def needs_of(environment: Environment, log: Log, ledger: Ledger | None, dataset: str, transaction: str) -> tuple[str, ...]:
+def needs_of(
+    environment: Environment, log: Log, ledger: Ledger | None, dataset: str, transaction: str, as_of: datetime
+) -> tuple[str, ...]:
     """Ask the store of a dataset which data goes with a transaction; its failure is a sentence, too."""
     store = _open_store_of(environment, dataset)
     if not isinstance(store, ExplainingStore):
         return ()
+    holds, _ = holds_about(dataset, log, holds_in_force(ledger, environment.settings, as_of), as_of)
     try:
-        tell_swept(store, dataset, log, lambda: ledger.marks.swept(dataset) if ledger else SWEPT_ROWS.empty_table())
+        tell_swept(
+            store, dataset, log, lambda: ledger.marks.swept(dataset) if ledger else SWEPT_ROWS.empty_table(), lambda: holds
+        )
         return tuple(call_store(store, lambda: store.explain_needs(dataset, transaction)))
     except StoreFailed as fault:
         return (str(fault),)

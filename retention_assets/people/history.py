@@ -178,7 +178,7 @@ def explain_transaction(
         explained = explain_with_ledger(lines, rules, ledger, dataset, transaction, at, fates, find)
         if log is not None or lines is None or explained.explanation is None:
             return explained
-        needs = needs_of(environment, lines, ledger, dataset, transaction)
+        needs = needs_of(environment, lines, ledger, dataset, transaction, at)
         return replace(explained, explanation=replace(explained.explanation, needs=needs))
 
 

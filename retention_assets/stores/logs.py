@@ -19,6 +19,7 @@ from retention_assets.frames.arrays import join_chunks, keys_of
 from retention_assets.frames.log import DATASETS, LINES, LOG, TIMES, Log, is_in_log, realms_of
 from retention_assets.frames.soundness import sound_log
 from retention_assets.outcomes import Outcome
+from retention_assets.policy.model import Hold
 from retention_assets.policy.realms import NAME_RULE, is_within, may_own_datasets
 from retention_assets.silence import is_silence
 from retention_assets.stores.dry_run import RecordingStore
@@ -61,14 +62,21 @@ def shares_data(store: Store) -> TypeGuard[SharingStore]:
     return hasattr(behind, "know_swept") and isinstance(store, SharingStore)
 
 
-def tell_swept(store: Store, dataset: str, log: Log, swept: Callable[[], pa.Table]) -> None:
+def tell_swept(
+    store: Store, dataset: str, log: Log, swept: Callable[[], pa.Table], holds: Callable[[], Sequence[Hold]]
+) -> None:
     """Tell a store that shares data which transactions of a log were swept; ask for `swept` marks (SWEPT_ROWS) only then.
 
-    An id may have been used again: a mark counts only if its times are those of the log.
+    An id may have been used again: a mark counts only if its times are those of the log. What was kept readable and is held
+    now is as it was before its sweep.
     """
     if not shares_data(store):
         return
     marks = swept()
+    if holding := holds() if Outcome.KEPT_READABLE in marks["outcome"].to_pylist() else ():
+        rows = zip(marks["outcome"].to_pylist(), marks["transaction"].to_pylist(), strict=True)
+        held = [outcome == Outcome.KEPT_READABLE and any(hold.covers(name) for hold in holding) for outcome, name in rows]
+        marks = marks.filter(pc.invert(pa.array(held)))
     has_times = pc.or_(*(pc.is_valid(marks[name]) for name in TIMES))
     marks = marks.filter(pc.and_(has_times, pa.array(is_in_log(marks, log.transactions), pa.bool_())))
     is_aside = pc.equal(marks["outcome"], Outcome.SET_ASIDE)

@@ -12,12 +12,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.errors import Refused, Withheld
-from retention_assets.evaluation.rules_in_force import Rulebook
+from retention_assets.evaluation.rules_in_force import Rulebook, holds_about
 from retention_assets.frames.arrays import join_chunks
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.batches import Plan, Planned, Settlement
 from retention_assets.ledger.leases import Lease, NameRange
 from retention_assets.outcomes import Order, Outcome
+from retention_assets.policy.model import Hold
 from retention_assets.policy.realms import RESERVED
 from retention_assets.stores.logs import tell_swept
 from retention_assets.stores.protocol import (
@@ -162,7 +163,10 @@ class DatasetSweep:
             ledgers = filter(None, (self.context.ledger, self.context.source))
             return pa.concat_tables(ledger.marks.swept(self.dataset) for ledger in ledgers)
 
-        tell_swept(self.store, self.dataset, self.reading.log, swept)
+        def holds() -> Sequence[Hold]:
+            return holds_about(self.dataset, self.reading.log, self.context.recheck.holds(), self.context.as_of)[0]
+
+        tell_swept(self.store, self.dataset, self.reading.log, swept, holds)
 
     def check_places(self) -> None:
         """Refuse if the data is in another place than the plans say: settings may change after a sweep is killed."""

@@ -156,7 +156,7 @@ class Recheck:
         A transaction missing from the log counts as gone only where the log is the data and a sweep had begun on it. Elsewhere
         it is spared, and marked again should it come back.
         """
-        holds = (*self.file_holds(), *self.ledger.holds.in_force(self.as_of))
+        holds = self.holds()
         is_aside = pc.equal(marks["status"], "SWEPT")
         aside, marks = marks.filter(is_aside), marks.filter(pc.invert(is_aside))
         moved = _marked_elsewhere(self.ledger.places.all(), marks)
@@ -174,6 +174,10 @@ class Recheck:
             result = result.with_(part)
         shown = marks if self.confirmed is None else marks.filter(pa.array(is_in_log(marks, self.confirmed)))
         return replace(result, go=result.go & frozenset([*shown["id"].to_pylist(), *aside["id"].to_pylist()]))
+
+    def holds(self) -> tuple[Keeper, ...]:
+        """Return the holds of files and of people."""
+        return (*self.file_holds(), *self.ledger.holds.in_force(self.as_of))
 
     def sweeps_of(self, marks: pa.Table) -> dict[int, Sweep]:
         items = self._policies_of(marks)

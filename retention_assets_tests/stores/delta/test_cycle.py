@@ -97,6 +97,22 @@ def test_what_newer_versions_need_is_kept_readable_until_they_go(house: Lake, fo
     assert found("explain", "lh/t", "0", *AT)["needs"] == ["It was swept. 0 of its 1 files stay."]
 
 
+def test_a_hold_on_what_was_kept_readable_keeps_its_files(house: Lake, folder: Path, run: Run, found: Json) -> None:
+    table = Table(folder, 0)
+    table.append(1)
+    table.append(2)
+    assert (house.marks(MARKED), house.sweeps(DUE)["lh/t"].outcomes) == (2, {KEPT: 2})
+    before = rows(folder, 1)
+    run("hold", "--name", "audit", "-d", "lh/t", "-x", "1", *REASON, "--anyway")
+    newest = table.overwrite(3)
+    assert (house.marks(DUE), house.sweeps(DUE + WEEK)["lh/t"].outcomes) == (1, {DELETED: 1})
+    assert (data(folder), rows(folder, 1)) == (needed(folder, 1, newest), before)
+    assert run("release", "audit", *REASON)[0] == DONE
+    newest = Table.open(folder).overwrite(4)
+    assert (house.marks(DUE + WEEK), house.sweeps(DUE + 2 * WEEK)["lh/t"].outcomes) == (1, {DELETED: 1})
+    assert data(folder) == needed(folder, newest)
+
+
 def test_our_own_announcements_are_never_marked_and_not_counted(house: Lake, folder: Path) -> None:
     house.says(POLICY.replace("transactions: 1", "transactions: 3"))
     written = [Table(folder, 0).version]
