@@ -4,15 +4,16 @@ Only names, sizes and vectors of files are read, and what decides about versions
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 import pyarrow.parquet as pq
 
-from retention_assets.errors import Refused
-from retention_assets.stores.delta.folder import TableFolder
+from retention_assets.errors import Refused, quote
+from retention_assets.stores.delta.folder import LOG, TableFolder
+from retention_assets.stores.places import IDENTITY, TRASH
 
 _ACTIONS = frozenset(
     {"add", "remove", "cdc", "metaData", "protocol", "commitInfo", "txn", "domainMetadata", "checkpointMetadata", "sidecar"}
@@ -30,6 +31,9 @@ _FEATURES = frozenset(
     }
 )  # fmt: skip
 _MANAGED = ("catalogManaged", "catalogOwned", "catalogOwned-preview", "coordinatedCommits", "coordinatedCommits-preview")
+# first letters of names that are looked at more closely; an empty name has none
+_ODD = ("", ".", "_")
+_LARGEST = 2**60
 _CHECKPOINT_COLUMNS = (
     "add.path", "add.size", "add.deletionVector.storageType", "add.deletionVector.pathOrInlineDv",
     "add.deletionVector.offset", "metaData", "protocol", "sidecar.path",
@@ -65,6 +69,7 @@ class Commit:
     # files of a checkpoint that hold the rest of it
     sidecars: list[str] = field(default_factory=list)
     has_protocol: bool = False
+    actions: int = 0
 
     @property
     def is_empty(self) -> bool:
@@ -76,7 +81,7 @@ def read_commit(folder: TableFolder, content: bytes) -> Commit:
     """Parse a commit. Raises Refused for what is cut short, contradictory or unknown."""
     commit = Commit()
     _take_lines(folder, commit, content)
-    if not (commit.info or commit.has_protocol or commit.metadata or not commit.is_empty):
+    if not commit.actions:
         raise Refused("it holds no action: it may be cut short")
     _check(commit)
     return commit
@@ -110,11 +115,11 @@ def _take_lines(folder: TableFolder, commit: Commit, content: bytes) -> None:
             actions, end = _scan(line)
         except ValueError as fault:
             raise Refused(f"it has a line that is no JSON object, and may be cut short: {fault}") from fault
-        if end < len(line) or not isinstance(actions, dict):
+        given = [kind for kind, action in actions.items() if action is not None] if isinstance(actions, dict) else []
+        if end < len(line) or len(given) != 1:
             raise Refused("it has a line that is more or less than one action")
-        for kind, action in actions.items():
-            if action is not None:
-                _take(folder, commit, kind, action)
+        _take(folder, commit, given[0], actions[given[0]])
+        commit.actions += 1
 
 
 def _take(folder: TableFolder, commit: Commit, kind: str, action: Mapping[str, Any]) -> None:
@@ -140,24 +145,45 @@ def _take(folder: TableFolder, commit: Commit, kind: str, action: Mapping[str, A
 def _file_action(folder: TableFolder, action: Mapping[str, Any]) -> FileAction:
     path, vector, size = action["path"], action.get("deletionVector"), action.get("size")
     name = path if "%" not in path and ":" not in path and path[:1] != "/" else folder.name_of(path)
+    if size is not None and not -1 <= size < _LARGEST:
+        raise Refused(f"it has a file of {size} bytes")
+    if name[:1] in _ODD or "/." in name:
+        _check_name(name)
     if not vector:
         return FileAction(name, path, size)
     kind, text = vector["storageType"], vector["pathOrInlineDv"]
-    return FileAction(name, path, size, folder.vector_name(kind, text), f"{kind}{text}@{vector.get('offset')}")
+    if (vector_file := folder.vector_name(kind, text)) is not None:
+        _check_name(vector_file)
+    return FileAction(name, path, size, vector_file, f"{kind}{text}@{vector.get('offset')}")
+
+
+def _check_name(name: str) -> None:
+    parts = name.split("/")
+    if not name or parts[0] in (LOG, TRASH, IDENTITY) or "." in parts or ".." in parts:
+        raise Refused(f"it names {quote(name)} as a file of the table, which can't be one")
 
 
 def _take_rows(folder: TableFolder, commit: Commit, name: str) -> None:
+    for kind, action in _rows(folder, name, _CHECKPOINT_COLUMNS):
+        if kind == "metaData":
+            action["configuration"] = dict(action.get("configuration") or ())
+        _take(folder, commit, kind, action)
+
+
+def _rows(folder: TableFolder, name: str, columns: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
     with folder.open(name) as file:
         parquet = pq.ParquetFile(file)
         there = {str(column.path) for column in map(parquet.schema.column, range(len(parquet.schema.names)))}
-        columns = [name for name in _CHECKPOINT_COLUMNS if any(path == name or path.startswith(f"{name}.") for path in there)]
-        for batch in parquet.iter_batches(columns=columns):
+        chosen = [name for name in columns if any(path == name or path.startswith(f"{name}.") for path in there)]
+        for batch in parquet.iter_batches(columns=chosen):
             for row in batch.to_pylist():
-                for kind, action in row.items():
-                    if action and kind == "metaData":
-                        action["configuration"] = dict(action.get("configuration") or ())
-                    if action:
-                        _take(folder, commit, kind, action)
+                yield from ((kind, action) for kind, action in row.items() if action)
+
+
+def paths_of_checkpoint(folder: TableFolder, name: str) -> Iterator[str]:
+    """Yield the paths of files and deletion vectors in a part of a checkpoint, whatever else is in it."""
+    for _, action in _rows(folder, name, ("add.path", "add.deletionVector.pathOrInlineDv")):
+        yield from filter(None, (action.get("path"), (action.get("deletionVector") or {}).get("pathOrInlineDv")))
 
 
 def _check_protocol(action: Mapping[str, Any]) -> None:

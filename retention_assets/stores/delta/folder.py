@@ -52,7 +52,7 @@ class TableFolder:
 
     @property
     def shown(self) -> str:
-        return mask_secrets(self.location)
+        return shown_place(self.location)
 
     @cached_property
     def canonical(self) -> str:
@@ -71,17 +71,19 @@ class TableFolder:
                 fs.invalidate_cache()
                 infos = retry(lambda: fs.ls(f"{path}/{LOG}", detail=True), PATIENCE)
                 files = [_remote_file(info) for info in infos]
-        except (FileNotFoundError, NotADirectoryError):
+        except (FileNotFoundError, NotADirectoryError) as fault:
+            if is_local(fs) and any(os.path.islink(link) and not os.path.exists(link) for link in (path, f"{path}/{LOG}")):
+                raise Refused(f"{self.shown} is behind a link that leads nowhere. Check that its disk is mounted") from fault
             return ()
         return tuple(sorted(files))
 
-    def holds(self, folder: str) -> bool:
-        """Tell whether anything is in a folder of the log."""
+    def names_in(self, folder: str) -> list[str]:
+        """Return the names of the files in a folder of the log, as names in the log."""
         fs, path = self._opened
         try:
-            return bool(fs.ls(f"{path}/{LOG}/{folder}", detail=False))
+            return [f"{folder}/{name.rpartition('/')[2]}" for name in fs.ls(f"{path}/{LOG}/{folder}", detail=False)]
         except (FileNotFoundError, NotADirectoryError):
-            return False
+            return []
 
     def read(self, names: Sequence[str]) -> Iterator[bytes]:
         """Read files of the log in order. Raises OSError."""
@@ -107,7 +109,7 @@ class TableFolder:
         A path of the log is a URI: it is decoded once.
         """
         absolute = _ABSOLUTE.match(path)
-        name = unquote(path)
+        name = unquote(path, errors="surrogateescape")
         if absolute is None:
             return name
         place = canonical_place(name)
@@ -125,6 +127,11 @@ class TableFolder:
         return f"{prefix}{'/' if prefix else ''}deletion_vector_{_decoded_uuid(encoded)}.bin"
 
 
+def shown_place(place: str) -> str:
+    """Return a place as people see it: without secrets, and any name as text."""
+    return mask_secrets(place).encode(errors="backslashreplace").decode()
+
+
 def canonical_place(place: str) -> str:
     """Return the one form of an absolute path or URI: without links on a disk, with one scheme for S3."""
     scheme, path = _split(place)
@@ -138,6 +145,7 @@ def _split(place: str) -> tuple[str, str]:
     absolute = _ABSOLUTE.match(place)
     scheme = ((absolute and absolute[1]) or "").lower()
     path = place[len(scheme) + 1 :] if scheme else place
+    path = path.removeprefix("//localhost") if scheme == "file" and path.startswith("//localhost/") else path
     return scheme, f"/{path.lstrip('/')}"
 
 
@@ -176,28 +184,41 @@ def _read_all(fs: FileSystem, places: Sequence[str]) -> Iterator[bytes]:
     yield from (contents[place] for place in places)
 
 
-def find_folders(glob: str, may_be_none: bool = False) -> list[str]:
+def find_folders(glob: str, every: bool = False) -> list[str]:
     """Return the folders that a glob of folders matches, by path; a glob without signs is itself.
 
-    Raises Refused if the folder that it begins with is not there, or, unless there may be none, is empty.
+    Raises Refused if the folder that it begins with is not there. Unless `every` one is wanted, it must not be empty, and `*`
+    matches no name that begins with a dot or an underscore.
     """
     fixed = fixed_part(glob)
     rest = [name for name in glob[len(fixed) :].split("/") if name]
     if not rest:
         return [glob]
     place = open_place(fixed)
-    if not any(True for _ in place.names_in()) and not may_be_none:
+    if not (any(True for _ in place.names_in()) or every or _folders_in(fixed)):
         raise Refused(f"{mask_secrets(fixed)} is empty. Check the place, and that its disk is mounted.")
-    folders: list[tuple[str, ...]] = [()]
+    folders: list[str] = [fixed]
     for name in rest:
-        folders = [(*above, child) for above in folders for child in _children(place, above, name)]
-    return sorted("/".join((fixed, *names)) for names in folders)
+        folders = [f"{above}/{child}" for above in folders for child in _children(above, name, every)]
+    return sorted(folders)
 
 
-def _children(place: Any, above: tuple[str, ...], name: str) -> Iterator[str]:
+def _children(above: str, name: str, every: bool) -> Iterator[str]:
     if is_literal(name):
         yield name
         return
-    for child in place.names_in(above):
-        if child.endswith("/") and not child.startswith((".", "_")) and fnmatchcase(child[:-1], name):
-            yield child[:-1]
+    for child in _folders_in(above):
+        if (every or name[0] in "._" or child[0] not in "._") and fnmatchcase(child, name):
+            yield child
+
+
+def _folders_in(above: str) -> list[str]:
+    fs, path = open_file_system(above)
+    if not is_local(fs):
+        return [name[:-1] for name in open_place(above).names_in() if name.endswith("/")]
+    try:
+        with os.scandir(path) as entries:
+            # what is behind a link that leads nowhere is missed where it is looked for
+            return [entry.name for entry in entries if entry.is_dir() or entry.is_symlink()]
+    except (FileNotFoundError, NotADirectoryError):
+        return []

@@ -65,7 +65,10 @@ class TableReader:
                 if not (listed := folder.list_log()):
                     return None
                 return _update(memory, folder, listed, self._times)
-            except (OSError, KeyError, TypeError, ValueError, AttributeError) as fault:
+            except Refused:
+                raise
+            # a log may hold anything
+            except Exception as fault:
                 raise Refused(f"its log can't be read: {type(fault).__name__}: {fault}") from fault
 
 
@@ -90,6 +93,8 @@ def _update(memory: _Memory, folder: TableFolder, listed: Sequence[LogFile], tim
             table.add_commit(number, read_commit(folder, content), from_micros(file.time // 1000))
         except Refused as fault:
             raise Refused(f"commit {number} can't be relied on: {fault}") from fault
+        except Exception as fault:
+            raise Refused(f"commit {number} can't be read: {type(fault).__name__}: {fault}") from fault
         if not table.id:
             raise Refused(f"commit {number} comes before any metadata")
     table.check_properties()
@@ -117,7 +122,7 @@ def _sort_files(folder: TableFolder, listed: Sequence[LogFile]) -> LogFiles:
                 parts.setdefault((int(match[1]), match[3]), []).append(file)
             else:
                 whole[int(match[1])] = [file]
-        elif file.size is None and file.name in _STAGED and folder.holds(file.name):
+        elif file.size is None and file.name in _STAGED and folder.names_in(file.name):
             raise Refused(f"it has staged commits in {file.name}, so its newest versions are not in its log")
     for (number, count), files in parts.items():
         if len(files) == int(count):
@@ -150,6 +155,8 @@ def _check_sum(folder: TableFolder, table: Table, file: LogFile) -> None:
     try:
         checksum = json.loads(content)
     except ValueError:
+        checksum = None
+    if not isinstance(checksum, dict):
         # checksums are optional, and written after the commit
         return
     there = {"numFiles": table.live_count, "tableSizeBytes": table.live_bytes}

@@ -69,11 +69,17 @@ class Needs:
         by_file = {numbers[name]: other for name, other in claimed.items() if name in numbers}
         return cls(table, frozenset(kept), table.newest_of(kept), by_file)
 
+    @property
+    def wanted(self) -> Bools:
+        """Tell of each file if somebody needs it."""
+        needed = self.newest >= 0
+        needed[[*self.claimed]] = True
+        return needed
+
     @cached_property
     def needed(self) -> Bools:
         """Tell of each file if it stays; one in another folder does, whoever needs it."""
-        needed = self.newest >= 0
-        needed[[*self.claimed]] = True
+        needed = self.wanted
         needed[self.table.elsewhere] = True
         return needed
 
@@ -109,7 +115,7 @@ class Needs:
         return [total, *named, *more]
 
     def name(self, file: int) -> str:
-        return long_quote(self.table.names[file])
+        return long_quote(self.table.names[file].removeprefix("/"))
 
 
 def long_quote(name: str) -> str:

@@ -6,7 +6,7 @@ from datetime import timedelta
 from retention_assets.policy.globs import matching, protecting
 from retention_assets.policy.model import Policy
 from retention_assets.stores.delta.folder import canonical_place
-from retention_assets.stores.delta.table import DELETED_FILES, LOG_CLEANUP, LOG_RETENTION, Table
+from retention_assets.stores.delta.table import DELETED_FILES, KEEP_VERSIONS, LOG_CLEANUP, LOG_RETENTION, Table
 
 # tables that a sentence names
 _SHOWN = 3
@@ -31,15 +31,37 @@ def clone_warnings(tables: Mapping[str, Table], known: Collection[str]) -> list[
         " deletes there has to name this table under also_read, or files that it needs may go."
         for name, table in tables.items()
         for version in table.versions.values()
-        if version.source and f"{canonical_place(version.source.removeprefix('delta.').strip('`'))}/" not in known
+        if version.source and f"{canonical_place(version.source.removeprefix('delta.').strip('`').rstrip('/'))}/" not in known
     ]
+
+
+def pin_warnings(tables: Mapping[str, Table]) -> Iterator[str]:
+    """Say which versions that tables pin themselves are not there, and which ones other readers will refuse."""
+    for name, table in tables.items():
+        for number in table.pinned_by_property():
+            pinned = f"version {number} of {name}, which {KEEP_VERSIONS} pins"
+            if (version := table.versions.get(number)) is None:
+                yield f"Nobody can keep {pinned}: it is not in the log."
+                continue
+            until = version.closed_at + table.interval(DELETED_FILES)
+            refused = f"From {until:%Y-%m-%d} on, Spark 4.1 and newer refuse to read {pinned}."
+            yield f"{refused} Set {DELETED_FILES} to a longer interval to read it there."
+            if table.cleans_log:
+                until = version.closed_at + table.interval(LOG_RETENTION)
+                yield f"From {until:%Y-%m-%d} on, cleanup of the log may make unreachable {pinned}. Set {LOG_CLEANUP} = false."
 
 
 def _warnings(policy: Policy, table: Table, spares: bool) -> Iterator[tuple[str, str]]:
     # what stands before and after the names of the tables
-    if (line := policy.select.older_than) is None:
+    line, window, kept = policy.select.older_than, table.interval(DELETED_FILES), table.interval(LOG_RETENTION)
+    if line is None and policy.select.beyond:
+        yield (
+            f"Policy {policy.name} keeps the newest versions of",
+            f", whatever their age: Spark 4.1 and newer refuse to read those that are past {DELETED_FILES} ({_days(window)}).",
+        )
+    if line is None:
         return
-    age, window, kept = line.age, table.interval(DELETED_FILES), table.interval(LOG_RETENTION)
+    age = line.age
     if age.length > window:
         yield (
             f"Policy {policy.name} keeps versions for {age.words()} of",
@@ -52,7 +74,7 @@ def _warnings(policy: Policy, table: Table, spares: bool) -> Iterator[tuple[str,
             f", but those inside the table's window, {DELETED_FILES} ({_days(window)}), are spared (TABLE_WINDOW). Shorten it, "
             "or say window_below_table: allow in the store.",
         )
-    if age.length > kept and table.properties.get(LOG_CLEANUP, "true").lower() == "true":
+    if age.length > kept and table.cleans_log:
         oldest = next(iter(table.versions.values()))
         yield (
             f"From {oldest.closed_at + kept:%Y-%m-%d} on, cleanup of the log may make version {oldest.number} unreachable of",

@@ -4,15 +4,18 @@ Clones and streams are found only where the settings name them. What can't be re
 """
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from posixpath import normpath
 from threading import Lock
+from typing import NamedTuple
 
 from retention_assets.clock import moment
-from retention_assets.errors import Refused
-from retention_assets.settings.places import mask_secrets
-from retention_assets.stores.delta.folder import TableFolder, find_folders
+from retention_assets.errors import Refused, quote
+from retention_assets.stores.delta.actions import paths_of_checkpoint
+from retention_assets.stores.delta.folder import TableFolder, canonical_place, find_folders, shown_place
 from retention_assets.stores.delta.log import TableReader, token_of
 from retention_assets.stores.places.file_systems import open_file_system
 from retention_assets.stores.protocol import error_text
@@ -20,8 +23,16 @@ from retention_assets.stores.protocol import error_text
 # A look at the tables of stores counts for so many times as long as it took: a sweep of many would list each for each.
 _COUNTS_FOR = 20
 _THREADS = 16
-# what a table refers to elsewhere, with the token of its log; or why it can't be read
-_Read = tuple[str, frozenset[str]] | str
+_PATH = re.compile(rb'"(?:path|pathOrInlineDv)"\s*:\s*("(?:[^"\\]|\\.)*")')
+
+
+class _Read(NamedTuple):
+    """A table with the token of its log, and the places elsewhere that it refers to; None if these are unknown."""
+
+    token: str
+    places: frozenset[str] | None
+    # why it can't be read
+    fault: str | None = None
 
 
 @dataclass
@@ -42,26 +53,27 @@ class OtherTables:
     def claims(self, folder: TableFolder) -> dict[str, str]:
         """Return the names in a folder to which other tables refer, with their tables. Raises Refused if that is unknown."""
         with self._lock:
-            self._look()
+            self.look()
             claimed: dict[str, str] = {}
             for location, read in {**self._tables, **self._clones}.items():
-                shown = mask_secrets(location.rstrip("/"))
+                shown = shown_place(location.rstrip("/"))
                 if location == folder.canonical:
                     continue
-                if isinstance(read, str):
-                    if folder.canonical.rstrip("/") in _text_of(TableFolder(location)):
-                        raise Refused(f"{shown} names this table and can't be read, so nobody knows which files it needs")
-                    continue
-                names = (place[len(folder.canonical) :] for place in read[1] if place.startswith(folder.canonical))
+                if read.places is None:
+                    raise Refused(f"{shown} can't be read ({read.fault}), and may name this table")
+                names = [place[len(folder.canonical) :] for place in read.places if place.startswith(folder.canonical)]
+                if read.fault and names:
+                    raise Refused(f"{shown} names this table and can't be read, so nobody knows which files it needs")
                 claimed |= dict.fromkeys(names, f"the table {shown}")
             return claimed
 
-    def _look(self) -> None:
+    def look(self) -> None:
+        """Read what changed. Raises Refused for tables that must be readable, and are not."""
         self._clones = self._read_all(self.find_clones(), self._clones)
-        if fault := next((location for location, read in self._clones.items() if isinstance(read, str)), None):
+        if location := next((location for location, read in self._clones.items() if read.fault), None):
             raise Refused(
-                f"{mask_secrets(fault)} can't be read ({self._clones[fault]}), and may refer to files of any table of this"
-                " store. Nothing of the store is swept until it can, or is taken out of also_read"
+                f"{shown_place(location)} can't be read ({self._clones[location].fault}), and may refer to files of any table"
+                " of this store. Nothing of the store is swept until it can, or is taken out of also_read"
             )
         began, ended = self._looked
         if (present := moment().running) - ended > _COUNTS_FOR * (ended - began):
@@ -73,38 +85,48 @@ class OtherTables:
         with ThreadPoolExecutor(_THREADS) as threads:
             read = threads.map(lambda folder: self._read(folder, before.get(folder.canonical)), folders.values())
             pairs = zip(folders, read, strict=True)
-            return {name: answer or "it has no log" for name, answer in pairs if answer or not may_be_none}
+            return {name: answer or _Read("", None, "it has no log") for name, answer in pairs if answer or not may_be_none}
 
     def _read(self, folder: TableFolder, before: _Read | None) -> _Read | None:
         # None if it is gone
         try:
             token = token_of(folder.list_log())
-            if isinstance(before, tuple) and before[0] == token:
+            if before and before.token == token:
                 return before
             table = self.reader.read(folder)
         except (Refused, OSError) as fault:
-            return error_text(fault)
-        return (token, frozenset(table.names[file][1:] for file in table.elsewhere)) if table else None
+            return _Read("", _places_in(folder), error_text(fault))
+        return _Read(token, frozenset(table.names[file][1:] for file in table.elsewhere)) if table else None
 
 
-def _text_of(folder: TableFolder) -> str:
+def _places_in(folder: TableFolder) -> frozenset[str] | None:
+    """Find the places elsewhere that a log names which can't be read as a whole; None if a file of it can't be read at all."""
+    found: set[str] = set()
     try:
-        names = [file.name for file in folder.list_log() if file.size is not None and file.name.endswith(".json")]
-        return b"\n".join(folder.read(names)).decode(errors="replace").replace("\\/", "/")
-    except OSError as fault:
-        raise Refused(f"{folder.shown} can't be read: {fault}") from fault
+        for name in [*(file.name for file in folder.list_log() if file.size is not None), *folder.names_in("_sidecars")]:
+            if name.endswith(".json"):
+                [content] = folder.read([name])
+                found.update(str(json.loads(text)) for text in _PATH.findall(content))
+            elif name.endswith(".parquet"):
+                found.update(paths_of_checkpoint(folder, name))
+        names = map(folder.name_of, found)
+        # a path may also lead out of the folder
+        return frozenset(name[1:] if name[:1] == "/" else canonical_place(normpath(folder.canonical + name)) for name in names)
+    # what a broken file raises is unknown
+    except Exception:  # noqa: BLE001
+        return None
 
 
 def find_clones(globs: Iterable[str]) -> Iterator[str]:
     """Return the folders that must be readable. One that is not in the folder above it any more was deleted."""
     for glob in globs:
-        for location in find_folders(glob, may_be_none=True):
+        for location in find_folders(glob, every=True):
             above, _, name = location.rpartition("/")
             if location != glob:
                 # a glob may match other folders
                 if TableFolder(location).list_log():
                     yield location
-            elif name in {other.rpartition("/")[2] for other in find_folders(f"{above}/*", may_be_none=True)}:
+            elif name in {other.rpartition("/")[2] for other in find_folders(f"{above}/*", every=True)}:
                 yield location
 
 
@@ -125,10 +147,10 @@ def read_streams(globs: Iterable[str]) -> Streams:
     oldest: dict[str, dict[str, int]] = {}
     try:
         for glob in globs:
-            for location in find_folders(glob, may_be_none=True):
+            for location in find_folders(glob, every=True):
                 for table, version in _offsets(location):
                     own = oldest.setdefault(table, {})
-                    stream = mask_secrets(location.rpartition("/")[2])
+                    stream = shown_place(location.rpartition("/")[2])
                     own[stream] = min(version, own.get(stream, version))
     # file systems raise anything
     except Exception as fault:  # noqa: BLE001
@@ -142,7 +164,10 @@ def _offsets(location: str) -> Iterator[tuple[str, int]]:
     fs.invalidate_cache()
     for name in fs.ls(f"{path.rstrip('/')}/offsets", detail=False):
         if name.rpartition("/")[2].isdigit():
-            for line in fs.cat_file(name).decode().splitlines()[1:]:
-                offset = json.loads(line) if line.startswith("{") else None
+            header, *lines = fs.cat_file(name).decode().splitlines() or [""]
+            if not header.startswith("v"):
+                raise Refused(f"{quote(name.rpartition('/')[2])} is no offset file")
+            for line in lines:
+                offset = json.loads(line) if line.lstrip().startswith("{") else None
                 if isinstance(offset, dict) and "reservoirId" in offset:
                     yield str(offset["reservoirId"]), int(offset["reservoirVersion"])

@@ -20,10 +20,9 @@ from retention_assets.frames.log import LINES
 from retention_assets.outcomes import Order
 from retention_assets.policy.durations import Duration
 from retention_assets.policy.model import Policy
-from retention_assets.settings.places import mask_secrets
 from retention_assets.stores.delta.announcements import Announcer
 from retention_assets.stores.delta.delete import TableFiles
-from retention_assets.stores.delta.folder import LogFile, TableFolder, find_folders
+from retention_assets.stores.delta.folder import LogFile, TableFolder, find_folders, shown_place
 from retention_assets.stores.delta.log import Line, Pins, TableReader, lines_of, token_of
 from retention_assets.stores.delta.needs import (
     Needs,
@@ -35,7 +34,7 @@ from retention_assets.stores.delta.needs import (
     remains_of,
     strays_of,
 )
-from retention_assets.stores.delta.promises import clone_warnings, promise_warnings
+from retention_assets.stores.delta.promises import clone_warnings, pin_warnings, promise_warnings
 from retention_assets.stores.delta.readers import OtherTables, Streams, find_clones, read_streams
 from retention_assets.stores.delta.settings import DeltaSettings
 from retention_assets.stores.delta.sweep import TableOrder
@@ -75,9 +74,9 @@ class _Folders:
     @classmethod
     def find(cls, settings: DeltaSettings) -> Self:
         named, same = dict[str, list[TableFolder]](), dict[str, list[TableFolder]]()
-        for location in dict.fromkeys(location for glob in settings.tables for location in find_folders(glob)):
+        for location in (location for glob in settings.tables for location in find_folders(glob)):
             folder = TableFolder(location)
-            named.setdefault(f"{settings.name}/{location.rpartition('/')[2]}", []).append(folder)
+            named.setdefault(f"{settings.name}/{folder.shown.rpartition('/')[2]}", []).append(folder)
             same.setdefault(folder.canonical, []).append(folder)
         beside: dict[str, str] = {}
         for name, glob in settings.beside:
@@ -108,7 +107,7 @@ class DeltaStore(LazyStore[DeltaSettings]):
         self._looked_at = float("-inf")
         named = self._folders().named
         with ThreadPoolExecutor(_THREADS) as threads:
-            has_log = threads.map(lambda folders: bool([folder for folder in folders if self._list(folder)]), named.values())
+            has_log = threads.map(lambda folders: any([*map(self._may_hold_log, folders)]), named.values())
             return sorted(name for name, is_table in zip(named, has_log, strict=True) if is_table)
 
     def shares(self, datasets: Sequence[str]) -> list[tuple[str, ...]]:
@@ -119,15 +118,17 @@ class DeltaStore(LazyStore[DeltaSettings]):
         streams, folders = self._streams(), self._folders().named if datasets else {}
         with ThreadPoolExecutor(_THREADS) as threads:
             read = threads.map(lambda name: self._lines_of(name, folders.get(name, ()), streams), datasets)
-            lines = [line for part in read for line in part]
-        return pa.Table.from_pylist(lines, schema=LINES)
+            return pa.concat_tables([LINES.empty_table(), *read])
 
     def tokens(self, datasets: Sequence[str]) -> Mapping[str, str]:
         """Hash the listing of each log, with what else decides about its lines."""
         streams, folders = self._streams(), self._folders().named if datasets else {}
 
         def token(name: str) -> str | None:
-            listed = [self._listed_lately(folder) for folder in folders.get(name, ())]
+            try:
+                listed = [self._listed_lately(folder) for folder in folders.get(name, ())]
+            except (Refused, OSError):
+                return None
             return token_of(listed, streams, self.settings.times, self.settings.window_below_table) if any(listed) else None
 
         with ThreadPoolExecutor(_THREADS) as threads:
@@ -141,15 +142,22 @@ class DeltaStore(LazyStore[DeltaSettings]):
     def warnings(self) -> list[str]:
         """Name explicit tables that are not there, clones that are not known, and pins of versions that are not there."""
         explicit = [TableFolder(glob) for glob in self.settings.tables if find_folders(glob) == [glob]]
-        streams = self._streams()
+        streams, folders, tables = self._streams(), self._folders(), self._readable_tables()
+        known, about_clones = {*folders.same, *folders.beside}, list[str]()
+        try:
+            known |= {TableFolder(location).canonical for location in find_clones(self.settings.also_read)}
+            empty = (shown_place(glob) for glob in self.settings.also_read if not find_folders(glob, every=True))
+            about_clones += (f"{glob} matches no folder: no clone is known there." for glob in empty)
+            self._others.look()
+        except (Refused, OSError) as fault:
+            about_clones.append(f"{error_text(fault)}.")
         return [
             *(f"{folder.shown} has no _delta_log: no table is there." for folder in explicit if not folder.list_log()),
             *([f"The stream {streams.fault}: every version of every table stays."] if streams.fault else []),
-            *clone_warnings(self._readable_tables(), {*self._folders().same, *self._clones()}),
+            *about_clones,
+            *clone_warnings(tables, known),
+            *pin_warnings(tables),
         ]
-
-    def _clones(self) -> list[str]:
-        return [TableFolder(location).canonical for location in find_clones(self.settings.also_read)]
 
     def policy_warnings(self, policies: Sequence[Policy]) -> list[str]:
         """Name what policies promise and other readers refuse, and what the tables keep longer than policies ask."""
@@ -199,7 +207,7 @@ class DeltaStore(LazyStore[DeltaSettings]):
 
         def load() -> tuple[Table, Pins]:
             now = self._reader.read(folder)
-            if now is None or now.id != table_id:
+            if now is None or table_id not in now.ids:
                 raise Refused("another table has the name now, or none; the files of the earlier table stay")
             return now, self._pins(now)
 
@@ -212,7 +220,7 @@ class DeltaStore(LazyStore[DeltaSettings]):
         if (opened := self._open(dataset)) is None:
             return None
         folder, table = opened
-        return f"table {table.id} in {mask_secrets(folder.canonical)}"
+        return f"table {table.id} in {shown_place(folder.canonical)}"
 
     def store_place(self, claim: bool = False) -> str | None:
         """Return the folder that holds all tables, with its identity."""
@@ -256,21 +264,27 @@ class DeltaStore(LazyStore[DeltaSettings]):
         swept, claimed = self._swept_of(dataset), self._others.claims(folder)
         return Needs.of(table, self._pins(table), swept, [number], claimed).explanation(number, number in swept.deleted)
 
-    def _lines_of(self, dataset: str, folders: Sequence[TableFolder], streams: Streams) -> list[Line]:
+    def _lines_of(self, dataset: str, folders: Sequence[TableFolder], streams: Streams) -> pa.Table:
+        lines: list[Line] = []
         try:
             if (opened := self._open_one(dataset, folders)) is None:
-                return []
+                return LINES.empty_table()
             folder, table = opened
             listing = self._files(folder).listing()
             check_names(table, listing)
             pins = Pins.of(table, streams.of(table.id))
             spares = self.settings.window_below_table == "spare"
-            return [*lines_of(dataset, table, pins, spares, strays_of(table, listing))]
-        except (Refused, OSError) as fault:
-            return [{"dataset": dataset, "fault": error_text(fault)}]
+            lines += lines_of(dataset, table, pins, spares, strays_of(table, listing))
+            return pa.Table.from_pylist(lines, schema=LINES)
+        # a log may hold anything
+        except Exception as fault:  # noqa: BLE001
+            text = error_text(fault).encode(errors="replace").decode()
+            return pa.Table.from_pylist([{"dataset": dataset, "fault": text}], schema=LINES)
 
     def _only(self, dataset: str, folders: Sequence[TableFolder]) -> TableFolder | None:
-        if len(folders) > 1:
+        if len({folder.canonical for folder in folders}) > 1:
+            folders = [folder for folder in folders if folder.list_log()]
+        if len({folder.canonical for folder in folders}) > 1:
             raise Refused(f"{len(folders)} tables have the name {dataset}: {' and '.join(one.shown for one in folders[:2])}")
         for folder in folders:
             if len(same := self._folders().same[folder.canonical]) > 1:
@@ -307,10 +321,14 @@ class DeltaStore(LazyStore[DeltaSettings]):
                     tables[name] = opened[1]
         return tables
 
-    def _list(self, folder: TableFolder) -> Sequence[LogFile]:
-        listed = folder.list_log()
+    def _may_hold_log(self, folder: TableFolder) -> bool:
+        try:
+            listed = folder.list_log()
+        except (Refused, OSError):
+            # its reading says why
+            return True
         self._listed[folder.canonical] = moment().running, listed
-        return listed
+        return bool(listed)
 
     def _listed_lately(self, folder: TableFolder) -> Sequence[LogFile]:
         # one question for two answers, once

@@ -60,6 +60,8 @@ class TableOrder:
     # a target may be at its other place already
     in_doubt: bool = False
     needs: Needs = field(init=False)
+    # the newest version when the targets were judged
+    judged: int = field(init=False)
 
     def run(self, targets: Sequence[Target]) -> list[SweptTarget]:
         self.in_doubt = any(target.begun_earlier for target in targets)
@@ -84,7 +86,7 @@ class TableOrder:
                 self._restore(table, listing)
                 return
             self._check_whole(table, listing)
-            self.needs = self._judge(table, pins, claimed, listing)
+            self.needs, self.judged = self._judge(table, pins, claimed, listing), table.newest
             if not self.going:
                 return
             moves = self._moves(self.needs, listing)
@@ -102,7 +104,7 @@ class TableOrder:
                 for at in range(0, len(names), _FILES):
                     part = self._still_due(names[at : at + _FILES], judged, claimed)
                     self.results |= {one.transaction: one for one in self.files.carry_out(order, table, part, listing)}
-            self._conclude(self.needs)
+            self._conclude(self.needs, listing)
             self._end(self.announcer.begun_at is not None or table.is_announced)
             return
         raise Refused(f"other writers committed during each of {_ATTEMPTS} attempts; the next sweep tries again")
@@ -113,7 +115,7 @@ class TableOrder:
         missing = Outcome.FAILED if self.order is Order.RESTORE else Outcome.ALREADY_GONE
         for target in (target for target in targets if target.transaction not in self.outcomes):
             name, number = target.transaction, number_of(target.transaction)
-            if target.note and VersionNote.parse(target.note).table != table.id:
+            if target.note and VersionNote.parse(target.note).table not in table.ids:
                 self._settle([name], missing, _ANOTHER)
             elif number not in table.versions:
                 self._settle([name], missing, _LOST)
@@ -138,14 +140,17 @@ class TableOrder:
             needs = self._needs(table, pins, claimed)
             late: dict[int, str] = {}
             if self.order is Order.DELETE_ASIDE:
-                return needs
+                away = needs.needed & ~is_listed(table, listing)
+                away[table.elsewhere] = False
+                for number, file in self._having(table, away):
+                    late[number] = f"{needs.witness(file)} {needs.name(file)}, which is set aside. Restore it"
             if self.order is Order.SET_ASIDE:
                 sizes = [(listing[name].size if name in listing else -1) for name in table.names]
                 changed = np.array([here not in (-1, size) and size > 0 for here, size in zip(sizes, table.sizes, strict=True)])
                 for number, file in self._having(table, changed & ~needs.needed):
                     late[number] = f"{long_quote(table.names[file])} has {sizes[file]} bytes, and not {table.sizes[file]}"
             notes = {number: VersionNote.parse(target.note).newest for number, target in self.going.items() if target.note}
-            for then in {*notes.values()} - {table.newest}:
+            for then in () if self.order is Order.DELETE_ASIDE else {*notes.values()} - {table.newest}:
                 before = table.newest_of({version for version in needs.versions if version <= then})
                 for number, file in self._having(table, (needs.newest > then) & (before < 0)):
                     if notes.get(number) == then:
@@ -205,11 +210,14 @@ class TableOrder:
         back = [name for name, answer in self.results.items() if answer.outcome is Outcome.RESTORED and name not in listing]
         self.files.carry_out(Order.SET_ASIDE, table, [name for name in back if name not in whole])
 
-    def _conclude(self, needs: Needs) -> None:
+    def _conclude(self, needs: Needs, listing: Mapping[str, Entry]) -> None:
         table, files = needs.table, range(len(needs.newest))
         results = [self.results.get(table.names[file]) for file in files]
         outcomes = np.array([str(result.outcome) if result else "" for result in results], dtype=object)
         every, stays = table.counts(self.going, np.ones(len(files), dtype=bool)), table.counts(self.going, outcomes == "")
+        lost = ~is_listed(table, listing)
+        lost[table.elsewhere] = False
+        missing, left = table.counts(self.going, (outcomes == "") & lost), table.counts(self.going, needs.wanted)
         done = table.counts(self.going, (outcomes != "") & (outcomes != str(Outcome.ALREADY_GONE)))
         # bytes count for the newest target that has a file; what earlier sweeps left, for the newest of all
         freed, owner = dict.fromkeys(self.going, 0), table.newest_of(self.going)
@@ -226,13 +234,13 @@ class TableOrder:
                 outcome, error = fault.outcome, f"{long_quote(fault.transaction)}: {fault.error}"
                 if self.order is Order.SET_ASIDE and outcome is not Outcome.WITHHELD:
                     outcome, error = self._bring_back(table, number, outcome, error)
-            elif is_whole and self.order is not Order.SET_ASIDE:
+            elif is_whole and not missing[number] and self.order is not Order.SET_ASIDE:
                 outcome, error = Outcome.KEPT_READABLE, f"version {number} can still be read: {error or needs.sentence(number)}"
-            elif not (is_whole or done[number]):
+            elif not (done[number] or (is_whole and self.order is Order.SET_ASIDE)):
                 outcome = Outcome.ALREADY_GONE
             is_done, name = outcome is self.order.done, target.transaction
-            size, left = (freed[number], stays[number]) if is_done else (0, 0)
-            self.outcomes[name] = SweptTarget(name, outcome, size, error, left=left)
+            size, stay = (freed[number], left[number]) if is_done else (0, 0)
+            self.outcomes[name] = SweptTarget(name, outcome, size, error, left=stay)
 
     def _bring_back(self, table: Table, number: int, outcome: Outcome, error: str) -> tuple[Outcome, str]:
         # a version is set aside whole or not at all
@@ -262,11 +270,12 @@ class TableOrder:
         # a commit after the last look may refer to what is gone by now
         gone = {name for name, answer in self.results.items() if answer.outcome in (Outcome.DELETED, Outcome.SET_ASIDE)}
         table, _ = self.load()
-        if not (lost := sorted(gone & table.live_names())):
+        needed = table.newest_of({number for number in table.versions if number > self.judged})
+        files = (needed >= 0) & np.array([name in gone for name in table.names], dtype=bool)
+        if not files.any():
             return table
-        why = f"version {table.newest}, committed meanwhile, needs {long_quote(lost[0])}"
-        files = np.zeros(len(table.names), dtype=bool)
-        files[[table.numbers_of_names[name] for name in lost]] = True
+        first = min(np.flatnonzero(files).tolist(), key=lambda file: table.names[file])
+        why = f"version {needed[first]}, committed meanwhile, needs {long_quote(table.names[first])}"
         # what an earlier sweep left is of no target
         for number in dict(self._having(table, files)) or [max(self.going)]:
             outcome, error = Outcome.FAILED, f"{why}, which this sweep has taken. Restore the table to a version that is whole"

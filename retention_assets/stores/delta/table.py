@@ -37,6 +37,7 @@ _UNITS = {"microsecond": 1, "millisecond": 1_000, "second": 1_000_000, "minute":
 _UNITS |= {"day": 24 * _UNITS["hour"], "week": 168 * _UNITS["hour"]}
 # files of a copied table are about as old as each other, their commits are not
 _COPIED_WITHIN, _WRITTEN_OVER = timedelta(minutes=1), timedelta(hours=1)
+_LONGEST = timedelta.max // timedelta(microseconds=1)
 _MILLISECOND = timedelta(milliseconds=1)
 
 
@@ -72,6 +73,8 @@ class Table:
     versions: dict[int, Version] = field(default_factory=dict)
     properties: Mapping[str, str] = field(default_factory=dict)
     id: str = ""
+    # also those that it had before
+    ids: frozenset[str] = frozenset()
     keep_versions: str = ""
     # files of other folders that some version refers to, by number
     elsewhere: list[int] = field(default_factory=list)
@@ -103,6 +106,10 @@ class Table:
     @property
     def has_commit_times(self) -> bool:
         return self.properties.get(_IN_COMMIT_TIME, "").lower() == "true"
+
+    @property
+    def cleans_log(self) -> bool:
+        return self.properties.get(LOG_CLEANUP, "true").lower() == "true"
 
     def copy(self) -> "Table":
         """Return a copy to which commits can be added; its files keep their numbers."""
@@ -140,6 +147,7 @@ class Table:
         if operation in _PROPERTY_COMMITS or not (self.versions or operation == "CLONE"):
             self.keep_versions = properties.get(KEEP_VERSIONS, "")
         self.properties, self.id = properties, str(metadata.get("id", ""))
+        self.ids |= {self.id}
 
     def check_properties(self) -> None:
         """Raises Refused for properties that can't be read, and for those by which the log is not all that counts."""
@@ -163,6 +171,7 @@ class Table:
         for action in commit.removes:
             if live := self._live.pop(action.key, None):
                 self._count_files(live, -1, touched)
+                self._note_path(live[0], action.name, action.path)
         for action in commit.adds:
             file = self._number(action.name, action.path, action.size)
             vector = self._number(action.vector_file, action.vector_file, None) if action.vector_file else -1
@@ -196,9 +205,12 @@ class Table:
             self._row.append(-1)
             if name[0] == "/":
                 self.elsewhere.append(file)
-            elif path != name:
-                self.raw[path] = file
+        self._note_path(file, name, path)
         return file
+
+    def _note_path(self, file: int, name: str, path: str) -> None:
+        if path != name and name[0] != "/":
+            self.raw[path] = file
 
     def _open_interval(self, file: int, number: int) -> None:
         self._row[file] = len(self._file)
@@ -223,7 +235,7 @@ class Table:
         micros, at = 0, 0
         while part := _PART.match(rest, at):
             micros, at = micros + int(part[1]) * _UNITS[part[2].lower()], part.end()
-        if not at or rest[at:].strip():
+        if not at or rest[at:].strip() or micros > _LONGEST:
             raise Refused(f"its property {name} is {text!r}, which is no interval such as 'interval 7 days'")
         return timedelta(microseconds=micros)
 
@@ -242,8 +254,10 @@ class Table:
         """True if the times of its commits are those of a copy."""
         if self.has_commit_times or self.times == "commit_info" or len(self.versions) < 2:
             return False
-        noted = [version.noted_at for version in self.versions.values() if version.noted_at]
-        written = [version.written_at for version in self.versions.values()]
+        # our own commits come later
+        versions = [version for version in self.versions.values() if not version.is_empty]
+        noted = [version.noted_at for version in versions if version.noted_at]
+        written = [version.written_at for version in versions]
         return bool(noted) and max(written) - min(written) <= _COPIED_WITHIN and max(noted) - min(noted) > _WRITTEN_OVER
 
     @property

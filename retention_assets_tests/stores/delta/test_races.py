@@ -121,17 +121,40 @@ def test_a_file_that_comes_back_between_two_batches_stays_and_is_named(table: Ta
 
 @pytest.mark.parametrize("swept", ["", "0"], ids=["a target's", "an earlier sweep's"])
 @pytest.mark.parametrize("late", [False, True], ids=["before the last look", "before the end"])
-def test_a_version_that_needs_what_is_gone_is_named(table: Table, announcing: Acts, swept: str, late: bool) -> None:
+@pytest.mark.parametrize("newer", [False, True], ids=["the newest", "followed by another"])
+def test_a_version_that_needs_what_is_gone_is_named(
+    table: Table, announcing: Acts, swept: str, late: bool, newer: bool
+) -> None:
     [lost] = file_uris(table.folder, 0)
-    announcing.extend([lambda: None, partial(restore, table)] if late else [])
+
+    def restore_and_go_on() -> None:
+        restore(table)
+        if newer:
+            Table.open(table.folder).overwrite(9)
+
+    announcing.extend([lambda: None, restore_and_go_on] if late else [])
     # the fourth permit is asked for once both files are gone
     sweep = plan(table.folder, *([1] if swept else [0, 1]), swept=swept)
-    outcomes, errors = sweep(at_permit(0 if late else 4, partial(restore, table)))
+    outcomes, errors = sweep(at_permit(0 if late else 4, restore_and_go_on))
     assert [*outcomes.values()].count(FAILED) == 1
     assert f"version 5, committed meanwhile, needs '{Path(lost).name}'" in errors
+    if newer:
+        return
     before = data(table.folder)
     assert "the newest, lacks 1 of its files" in plan(table.folder, 2)()[1]
     assert data(table.folder) == before
+
+
+@pytest.mark.usefixtures("one_by_one")
+def test_a_version_that_came_between_files_and_needs_the_first_is_named(table: Table) -> None:
+    places = [Path(file_uris(table.folder, number)[0]) for number in range(3)]
+
+    def restore_what_is_gone() -> None:
+        restore(table, next(number for number, place in enumerate(places) if not place.exists()))
+        Table.open(table.folder).overwrite(9)
+
+    outcomes, errors = plan(table.folder, 0, 1, 2)(at_permit(3, restore_what_is_gone))
+    assert (sorted(outcomes.values()), "version 5, committed meanwhile, needs" in errors) == ([DELETED, DELETED, FAILED], True)
 
 
 def test_what_is_set_aside_and_needed_meanwhile_is_brought_back(table: Table) -> None:
@@ -139,6 +162,33 @@ def test_what_is_set_aside_and_needed_meanwhile_is_brought_back(table: Table) ->
     assert outcomes == {0: SPARED, 1: Outcome.SET_ASIDE}
     assert "version 5, committed meanwhile, needs" in errors
     assert rows(table.folder, 5) == rows(table.folder, 0)
+
+
+def test_what_a_retained_version_needs_does_not_go_from_the_trash(table: Table) -> None:
+    plan(table.folder, 0, 1, order=Order.SET_ASIDE)()
+    restore(table)
+    Table.open(table.folder).overwrite(9)
+    before = files(table.folder).keys()
+    outcomes, errors = plan(table.folder, 0, 1, order=Order.DELETE_ASIDE)()
+    assert outcomes == {0: SPARED, 1: DELETED}
+    assert "which is set aside. Restore it" in errors
+    assert len(before - files(table.folder).keys()) == 1
+    assert plan(table.folder, 0, order=Order.RESTORE)()[0] == {0: Outcome.RESTORED}
+    assert len(rows(table.folder, 6)) == 1
+
+
+def test_a_version_of_which_a_file_was_lost_is_never_said_to_be_readable(table: Table) -> None:
+    table.append(4)
+    table.overwrite(5)
+    Path(file_uris(table.folder, 3)[0]).unlink()
+    assert plan(table.folder, 3)()[0] == {3: GONE}
+
+
+def test_a_commit_that_gives_the_table_another_id_makes_no_other_table_of_it(table: Table) -> None:
+    sweep = plan(table.folder, 0, 1)
+    metadata = next(line for line in log_file(table, 0).read_text().splitlines() if "metaData" in line)
+    log_file(table, 4).write_text(metadata.replace(str(table.opened.metadata().id), "another"))
+    assert sweep()[0] == {0: DELETED, 1: DELETED}
 
 
 def test_where_every_target_is_needed_again_what_earlier_sweeps_left_waits(table: Table) -> None:

@@ -1,6 +1,7 @@
 """Other tables and streams that need files of a table: clones by absolute paths, and readers that lag behind."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,33 @@ def test_23_a_file_of_the_source_stays_while_the_clone_is_known(scheme: str, tmp
     assert clone.files(0) == {file for file in clone.files(0) if file.exists()}
     shutil.rmtree(clone.folder)
     assert keep(table.folder, 3, also_read=[str(clone.folder)]).outcomes()[1] is Outcome.DELETED
+
+
+@pytest.mark.parametrize("glob", ["*", "c", "_c", ".c", "[_]c"])
+@pytest.mark.parametrize("name", ["c", "_c", ".c"])
+def test_23_a_clone_is_known_whatever_its_name_and_behind_a_link(name: str, glob: str, tmp_path: Path) -> None:
+    table = source(tmp_path / "tables" / "t")
+    clone_of(tmp_path / "clones" / name, table, 1, "file://localhost")
+    clone_of(tmp_path / "disk" / "far", table, 2)
+    os.symlink(tmp_path / "disk" / "far", tmp_path / "clones" / "linked")
+    also = [str(tmp_path / "clones" / one) for one in (glob, "linked")]
+    outcomes = keep(table.folder, 3, also_read=also).outcomes()
+    names_it = glob in ("*", name) or (glob, name) == ("[_]c", "_c")
+    assert outcomes[1] is (Outcome.KEPT_READABLE if names_it else Outcome.DELETED)
+    assert outcomes[2] is Outcome.KEPT_READABLE
+
+
+@pytest.mark.parametrize("glob", ["*", "c"])
+@pytest.mark.parametrize("link", ["c", "c/_delta_log"])
+def test_23_nothing_is_swept_while_a_link_to_a_clone_leads_nowhere(link: str, glob: str, tmp_path: Path) -> None:
+    table = source(tmp_path / "tables" / "t")
+    (tmp_path / "clones" / link).parent.mkdir(parents=True)
+    os.symlink(tmp_path / "no disk", tmp_path / "clones" / link)
+    also: dict[str, Any] = {"also_read": [str(tmp_path / "clones" / glob)]}
+    with pytest.raises(Exception, match="behind a link that leads nowhere"):
+        keep(table.folder, 3, **also)
+    [warning] = open_tables(tmp_path / "tables", **also).warnings()
+    assert "behind a link that leads nowhere" in warning
 
 
 def test_23_a_clone_of_the_same_store_is_known_without_being_named(tmp_path: Path) -> None:
@@ -68,6 +96,30 @@ def test_a_clone_in_the_store_that_can_not_be_read_stops_the_sweep_of_its_source
     with pytest.raises(Exception, match="names this table and can't be read"):
         keep(table.folder, 3)
     assert len(keep(other.folder, 3).gone) == 3
+
+
+@pytest.mark.parametrize("form", ["", "classic", "parts", "json", "parquet", "broken"])
+@pytest.mark.parametrize("place", ["a b", "sälës", "link", ".."])
+def test_whatever_an_unreadable_clone_names_stays(place: str, form: str, tmp_path: Path) -> None:
+    table = source(tmp_path / ("t" if place in ("link", "..") else place))
+    clone = clone_of(tmp_path / "c", table, 1)
+    written = {"link": f"{tmp_path}/link", "..": ".."}.get(place, "")
+    os.symlink(tmp_path, tmp_path / "link")
+    for states in clone.states.values():
+        for path in [*states] if written else ():
+            states[path]["add"]["path"] = path.replace(f"file://{tmp_path}", "file://" * (written != "..") + written)
+    if form:
+        clone.checkpoint("classic" if form == "broken" else form)
+        for number in range(clone.version):
+            (clone.log / f"{number:020}.json").unlink()
+    elif written:
+        for file in clone.log.glob("*.json"):
+            file.write_text(file.read_text().replace(f"file://{tmp_path}", "file://" * (written != "..") + written))
+    for file in clone.log.glob("*.parquet") if form == "broken" else ():
+        file.write_bytes(b"PAR1")
+    (clone.log / f"{clone.version + 1:020}.json").write_text('{"unheard": {}}')
+    with pytest.raises(Exception, match="may name this table" if form == "broken" else "names this table and can't be read"):
+        keep(table.folder, 3)
 
 
 def test_a_sweep_of_a_clone_deletes_its_own_files_alone(tmp_path: Path) -> None:
@@ -129,7 +181,16 @@ def test_versions_that_a_stream_still_reads_are_pinned(tmp_path: Path) -> None:
     assert tags == [["stream late: 2"], ["stream late: 3"], ["stream late: 4"]]
 
 
-@pytest.mark.parametrize("content", ["v1\n{}\n{not json", None])
+def test_a_stream_is_found_whatever_its_name_and_behind_a_link(tmp_path: Path) -> None:
+    table, own = overwritten(tmp_path / "tables" / "t")
+    stream(tmp_path / "checkpoints" / "_hidden", own, 3)
+    stream(tmp_path / "disk" / "far", own, 2)
+    os.symlink(tmp_path / "disk" / "far", tmp_path / "checkpoints" / "linked")
+    assert sweep(table, streams=[str(tmp_path / "checkpoints" / "_*")]).outcomes()[3] is Outcome.SPARED
+    assert sweep(table, streams=[str(tmp_path / "checkpoints" / "*")]).outcomes()[2] is Outcome.SPARED
+
+
+@pytest.mark.parametrize("content", ["v1\n{}\n{not json", "v1\n{}\n {not json", "", "garbage", None])
 def test_a_stream_that_can_not_be_read_pins_every_version(content: str | None, tmp_path: Path) -> None:
     table, own = overwritten(tmp_path / "tables" / "t")
     stream(tmp_path / "checkpoints" / "late", own, 4)

@@ -86,6 +86,18 @@ SPOILED: dict[str, tuple[Callable[[Table], object], str]] = {
         lambda table: properties(table, **{"delta.deletedFileRetentionDuration": "a week"}), "delta.deletedFileRetentionDuration is 'a week'"
     ),
     "pins that are none": (lambda table: properties(table, **{"retention.keep_versions": "3,x"}), "is '3,x', and not versions"),
+    "a file of the log": (
+        lambda table: commit(table, {"remove": {"path": "_delta_log/00000000000000000000.json"}}), "'_delta_log/00000000000000000000.json' as a file"
+    ),
+    "a path that leads out": (lambda table: commit(table, {"remove": {"path": "../v/x"}}), "'../v/x' as a file of the table"),
+    "no path": (lambda table: commit(table, {"cdc": {"path": ""}}), "'' as a file of the table"),
+    "an action without a path": (lambda table: commit(table, {"add": {}}), "commit 4 can't be read: KeyError: 'path'"),
+    "a file of 1e300 bytes": (lambda table: commit(table, {"add": {"path": "x", "size": 1e300}}), "it has a file of 1e+300 bytes"),
+    "a window beyond all time": (
+        lambda table: properties(table, **{"delta.logRetentionDuration": "interval 999999999 weeks"}), "which is no interval"
+    ),
+    "a time before all time": (lambda table: commit(table, {"commitInfo": {"timestamp": -(10**14)}}), "commit 4 can't be read: Overflow"),
+    "two actions in a line": (lambda table: append_line(table, '{"txn":{},"commitInfo":{}}'), "more or less than one action"),
     "one path twice": (lambda table: commit(table, add_of(table, 0), add_of(table, 0)), "adds part-00000"),
     "a vector of another kind": (
         lambda table: commit(
@@ -120,6 +132,31 @@ def test_a_table_that_can_not_be_relied_on_is_refused_alone(name: str, tmp_path:
     assert len(keep(other.folder, 3).gone) == 3
 
 
+def test_words_that_are_no_text_refuse_their_table_alone(tmp_path: Path) -> None:
+    commit(overwritten(tmp_path / "t"), {"commitInfo": {"operation": "\ud800"}})
+    overwritten(tmp_path / "u")
+    first, second = sound_log(open_tables(tmp_path).read(["lh/t", "lh/u"])).datasets["fault"].to_pylist()
+    assert ("can't encode" in first, second) == (True, None)
+
+
+@pytest.mark.parametrize("action", ["txn", "domainMetadata"])
+def test_a_commit_may_have_one_action_of_any_kind(action: str, tmp_path: Path) -> None:
+    table = overwritten(tmp_path / "t")
+    commit(table, {action: {}})
+    assert len(keep(table.folder, 4).gone) == 3
+
+
+def test_a_file_that_is_no_text_goes(tmp_path: Path) -> None:
+    table = GoldenTable(tmp_path / "t")
+    added = table.add_file(0)
+    os.rename(table.place(added["add"]["path"]), os.fsencode(table.folder) + b"/a\xff.parquet")
+    table.content["a%FF.parquet"], added["add"]["path"] = table.content.pop(added["add"]["path"]), "a%FF.parquet"
+    table.commit(added)
+    table.replace(table.add_file(1))
+    swept = keep(table.folder, 1)
+    assert (swept.outcomes(), swept.gone) == ({0: Outcome.DELETED}, {"a\udcff.parquet"})
+
+
 def test_a_newest_version_that_is_not_whole_keeps_everything(tmp_path: Path) -> None:
     table = overwritten(tmp_path / "t")
     Path(file_uris(table.folder, 3)[0]).unlink()
@@ -140,6 +177,17 @@ def test_a_name_that_is_there_as_written_and_decoded_is_refused(tmp_path: Path) 
     assert "is there as the log writes it, and decoded" in fault(open_tables(tmp_path))
 
 
+def test_a_name_that_is_written_in_two_ways_is_one_and_refused_where_both_are_there(tmp_path: Path) -> None:
+    table = GoldenTable(tmp_path / "t")
+    added = table.add_file(0)["add"]
+    table.place(added["path"]).rename(table.folder / "a b.parquet")
+    table.commit({"add": added | {"path": "a b.parquet"}})
+    table.commit({"remove": {"path": "a%20b.parquet", "dataChange": True}}, table.add_file(1))
+    assert fault(open_tables(tmp_path)) == "None"
+    (table.folder / "a%20b.parquet").touch()
+    assert "is there as the log writes it, and decoded" in fault(open_tables(tmp_path))
+
+
 def test_tables_of_one_name_and_links_to_one_table_are_refused(tmp_path: Path) -> None:
     for folder in ("a/t", "b/t", "b/u"):
         overwritten(tmp_path / folder)
@@ -148,10 +196,31 @@ def test_tables_of_one_name_and_links_to_one_table_are_refused(tmp_path: Path) -
     os.symlink(tmp_path / "b" / "u", tmp_path / "link")
     linked = open_globs(str(tmp_path / "link"), str(tmp_path / "b" / "u"))
     assert [line["fault"] for line in linked.read(linked.datasets()).to_pylist()] == [linked_fault(linked)] * 2
+    for again in ("b/u", "b/*", "*/u", "b/./u", "b/[u]"):
+        assert "are one table" in fault(open_globs(str(tmp_path / "b" / "u"), f"{tmp_path}/{again}"), "lh/u")
+    # a folder that is no table has no name
+    (tmp_path / "b" / "t" / "_delta_log").rename(tmp_path / "b" / "t" / "log")
+    assert fault(both) == "None"
 
 
-def fault(store: Any) -> str:
-    return str(store.read(["lh/t"]).to_pylist()[0]["fault"])
+def test_a_linked_folder_is_a_table_and_one_behind_a_link_to_nothing_is_refused(tmp_path: Path) -> None:
+    overwritten(tmp_path / "disk" / "t")
+    (tmp_path / "tables").mkdir()
+    os.symlink(tmp_path / "disk" / "t", tmp_path / "tables" / "t")
+    store = open_tables(tmp_path / "tables")
+    assert (store.datasets(), fault(store)) == (["lh/t"], "None")
+    os.symlink(tmp_path / "no disk", tmp_path / "tables" / "u")
+    store = open_tables(tmp_path / "tables")
+    log = sound_log(store.read(store.datasets()))
+    assert [str(one)[-67:] for one in log.datasets["fault"].to_pylist()] == [
+        "None",
+        "is behind a link that leads nowhere. Check that its disk is mounted",
+    ]
+    assert [*store.tokens(store.datasets())] == ["lh/t"]
+
+
+def fault(store: Any, dataset: str = "lh/t") -> str:
+    return str(store.read([dataset]).to_pylist()[0]["fault"])
 
 
 def linked_fault(store: Any) -> str:
