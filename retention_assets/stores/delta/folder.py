@@ -61,7 +61,7 @@ class TableFolder:
         return f"{os.path.realpath(path)}/" if is_local(fs) else f"s3://{path.rstrip('/')}/"
 
     def list_log(self) -> tuple[LogFile, ...]:
-        """List the log, sorted by name; empty if there is none. Raises OSError."""
+        """List the log, sorted by name; empty if there is none. Raises OSError, and Refused behind a link to nothing."""
         fs, path = self._opened
         try:
             if is_local(fs):

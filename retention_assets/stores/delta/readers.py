@@ -148,7 +148,7 @@ def read_streams(globs: Iterable[str]) -> Streams:
     try:
         for glob in globs:
             for location in find_folders(glob, every=True):
-                for table, version in _offsets(location):
+                for table, version in _offsets(location, may_be_none=location != glob):
                     own = oldest.setdefault(table, {})
                     stream = shown_place(location.rpartition("/")[2])
                     own[stream] = min(version, own.get(stream, version))
@@ -158,10 +158,13 @@ def read_streams(globs: Iterable[str]) -> Streams:
     return Streams(oldest)
 
 
-def _offsets(location: str) -> Iterator[tuple[str, int]]:
+def _offsets(location: str, may_be_none: bool) -> Iterator[tuple[str, int]]:
     # one file for each batch: a header, then the offset of each source; sources of other kinds have no reservoir
     fs, path = open_file_system(location)
     fs.invalidate_cache()
+    if may_be_none and location.rpartition("/")[2][0] in "._" and not fs.exists(f"{path.rstrip('/')}/offsets"):
+        # a hidden folder of something else
+        return
     for name in fs.ls(f"{path.rstrip('/')}/offsets", detail=False):
         if name.rpartition("/")[2].isdigit():
             header, *lines = fs.cat_file(name).decode().splitlines() or [""]

@@ -186,8 +186,11 @@ def test_a_stream_is_found_whatever_its_name_and_behind_a_link(tmp_path: Path) -
     stream(tmp_path / "checkpoints" / "_hidden", own, 3)
     stream(tmp_path / "disk" / "far", own, 2)
     os.symlink(tmp_path / "disk" / "far", tmp_path / "checkpoints" / "linked")
+    # not a stream
+    (tmp_path / "checkpoints" / ".snapshot").mkdir()
     assert sweep(table, streams=[str(tmp_path / "checkpoints" / "_*")]).outcomes()[3] is Outcome.SPARED
-    assert sweep(table, streams=[str(tmp_path / "checkpoints" / "*")]).outcomes()[2] is Outcome.SPARED
+    outcomes = keep(table.folder, 3, 4, streams=[str(tmp_path / "checkpoints" / "*")]).outcomes()
+    assert [outcomes[number] for number in (0, 1, 2)] == [Outcome.ALREADY_GONE, Outcome.ALREADY_GONE, Outcome.SPARED]
 
 
 @pytest.mark.parametrize("content", ["v1\n{}\n{not json", "v1\n{}\n {not json", "", "garbage", None])
