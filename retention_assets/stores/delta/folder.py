@@ -10,7 +10,7 @@ from functools import cached_property, lru_cache
 from typing import IO, Any, NamedTuple
 from urllib.parse import unquote
 
-from retention_assets.errors import Refused
+from retention_assets.errors import Refused, quote
 from retention_assets.policy.globs import is_literal
 from retention_assets.settings.places import mask_secrets
 from retention_assets.sql.retry import retry
@@ -66,13 +66,13 @@ class TableFolder:
         try:
             if is_local(fs):
                 with os.scandir(f"{path}/{LOG}") as entries:
-                    files = [_local_file(entry) for entry in entries if not entry.name.startswith(".")]
+                    files = [file for entry in entries if not entry.name.startswith(".") and (file := _local_file(entry))]
             else:
                 fs.invalidate_cache()
                 infos = retry(lambda: fs.ls(f"{path}/{LOG}", detail=True), PATIENCE)
                 files = [_remote_file(info) for info in infos]
         except (FileNotFoundError, NotADirectoryError) as fault:
-            if is_local(fs) and any(os.path.islink(link) and not os.path.exists(link) for link in (path, f"{path}/{LOG}")):
+            if is_local(fs) and _leads_nowhere(f"{path}/{LOG}"):
                 raise Refused(f"{self.shown} is behind a link that leads nowhere. Check that its disk is mounted") from fault
             return ()
         return tuple(sorted(files))
@@ -81,7 +81,9 @@ class TableFolder:
         """Return the names of the files in a folder of the log, as names in the log."""
         fs, path = self._opened
         try:
-            return [f"{folder}/{name.rpartition('/')[2]}" for name in fs.ls(f"{path}/{LOG}/{folder}", detail=False)]
+            names = [name.rstrip("/").rpartition("/")[2] for name in fs.ls(f"{path}/{LOG}/{folder}", detail=False)]
+            # an object may stand for the folder itself
+            return [f"{folder}/{name}" for name in names if name != folder]
         except (FileNotFoundError, NotADirectoryError):
             return []
 
@@ -163,10 +165,24 @@ def _decoded_uuid(text: str) -> str:
         raise Refused(f"a deletion vector has the name {text!r}, which is no encoded UUID") from fault
 
 
-def _local_file(entry: "os.DirEntry[str]") -> LogFile:
-    if entry.is_dir():
-        return LogFile(entry.name, None, 0)
-    status = entry.stat()
+def _leads_nowhere(path: str) -> bool:
+    while path not in ("", "/"):
+        if os.path.islink(path) and not os.path.exists(path):
+            return True
+        path = os.path.dirname(path)
+    return False
+
+
+def _local_file(entry: "os.DirEntry[str]") -> LogFile | None:
+    # None if it is gone since it was listed
+    try:
+        if entry.is_dir():
+            return LogFile(entry.name, None, 0)
+        status = entry.stat()
+    except FileNotFoundError as fault:
+        if entry.is_symlink():
+            raise Refused(f"{quote(entry.name)} in its log is a link that leads nowhere") from fault
+        return None
     return LogFile(entry.name, status.st_size, status.st_mtime_ns)
 
 
@@ -195,7 +211,7 @@ def find_folders(glob: str, every: bool = False) -> list[str]:
     if not rest:
         return [glob]
     place = open_place(fixed)
-    if not (any(True for _ in place.names_in()) or every or _folders_in(fixed)):
+    if not (any(True for _ in place.names_in()) or every or _folders_in(fixed, every)):
         raise Refused(f"{mask_secrets(fixed)} is empty. Check the place, and that its disk is mounted.")
     folders: list[str] = [fixed]
     for name in rest:
@@ -207,18 +223,22 @@ def _children(above: str, name: str, every: bool) -> Iterator[str]:
     if is_literal(name):
         yield name
         return
-    for child in _folders_in(above):
+    for child in _folders_in(above, every):
         if (every or name[0] in "._" or child[0] not in "._") and fnmatchcase(child, name):
             yield child
 
 
-def _folders_in(above: str) -> list[str]:
+def _folders_in(above: str, every: bool) -> list[str]:
     fs, path = open_file_system(above)
     if not is_local(fs):
-        return [name[:-1] for name in open_place(above).names_in() if name.endswith("/")]
+        return [name[:-1] for name in open_place(above).names_in() if name.endswith("/") and name != "/"]
     try:
         with os.scandir(path) as entries:
             # what is behind a link that leads nowhere is missed where it is looked for
-            return [entry.name for entry in entries if entry.is_dir() or entry.is_symlink()]
+            return [
+                entry.name
+                for entry in entries
+                if os.path.isdir(entry.path) or (every and entry.name[0] != "." and _leads_nowhere(entry.path))
+            ]
     except (FileNotFoundError, NotADirectoryError):
         return []

@@ -5,7 +5,7 @@ Clones and streams are found only where the settings name them. What can't be re
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from posixpath import normpath
@@ -23,6 +23,7 @@ from retention_assets.stores.protocol import error_text
 # A look at the tables of stores counts for so many times as long as it took: a sweep of many would list each for each.
 _COUNTS_FOR = 20
 _THREADS = 16
+_KEY = re.compile(rb'"(?:path|pathOrInlineDv)"\s*:\s*"')
 _PATH = re.compile(rb'"(?:path|pathOrInlineDv)"\s*:\s*("(?:[^"\\]|\\.)*")')
 
 
@@ -106,7 +107,11 @@ def _places_in(folder: TableFolder) -> frozenset[str] | None:
         for name in [*(file.name for file in folder.list_log() if file.size is not None), *folder.names_in("_sidecars")]:
             if name.endswith(".json"):
                 [content] = folder.read([name])
-                found.update(str(json.loads(text)) for text in _PATH.findall(content))
+                paths = _PATH.findall(content)
+                if len(paths) < len(_KEY.findall(content)):
+                    # it is cut short in the middle of one
+                    return None
+                found.update(str(json.loads(text)) for text in paths)
             elif name.endswith(".parquet"):
                 found.update(paths_of_checkpoint(folder, name))
         names = map(folder.name_of, found)
@@ -137,6 +142,8 @@ class Streams:
     oldest: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     # a stream that can't be read may need any version of any table
     fault: str | None = None
+    # globs that match no folder
+    empty: Sequence[str] = ()
 
     def of(self, table: str) -> Mapping[str, int]:
         return {self.fault: 0} if self.fault else self.oldest.get(table, {})
@@ -145,9 +152,12 @@ class Streams:
 def read_streams(globs: Iterable[str]) -> Streams:
     """Read the offsets in checkpoint folders of Spark."""
     oldest: dict[str, dict[str, int]] = {}
+    empty: list[str] = []
     try:
         for glob in globs:
-            for location in find_folders(glob, every=True):
+            locations = find_folders(glob, every=True)
+            empty += () if locations else (shown_place(glob),)
+            for location in locations:
                 for table, version in _offsets(location, may_be_none=location != glob):
                     own = oldest.setdefault(table, {})
                     stream = shown_place(location.rpartition("/")[2])
@@ -155,7 +165,7 @@ def read_streams(globs: Iterable[str]) -> Streams:
     # file systems raise anything
     except Exception as fault:  # noqa: BLE001
         return Streams(fault=f"that can't be read ({error_text(fault)})")
-    return Streams(oldest)
+    return Streams(oldest, empty=empty)
 
 
 def _offsets(location: str, may_be_none: bool) -> Iterator[tuple[str, int]]:

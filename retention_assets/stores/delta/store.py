@@ -145,15 +145,18 @@ class DeltaStore(LazyStore[DeltaSettings]):
         streams, folders, tables = self._streams(), self._folders(), self._readable_tables()
         known, about_clones = {*folders.same, *folders.beside}, list[str]()
         try:
-            known |= {TableFolder(location).canonical for location in find_clones(self.settings.also_read)}
-            empty = (shown_place(glob) for glob in self.settings.also_read if not find_folders(glob, every=True))
-            about_clones += (f"{glob} matches no folder: no clone is known there." for glob in empty)
+            clones = {shown_place(glob): [*find_clones([glob])] for glob in self.settings.also_read}
+            about_clones += (
+                f"{glob} matches no table: no clone is known there." for glob, found in clones.items() if not found
+            )
+            known |= {TableFolder(location).canonical for found in clones.values() for location in found}
             self._others.look()
         except (Refused, OSError) as fault:
             about_clones.append(f"{error_text(fault)}.")
         return [
             *(f"{folder.shown} has no _delta_log: no table is there." for folder in explicit if not folder.list_log()),
             *([f"The stream {streams.fault}: every version of every table stays."] if streams.fault else []),
+            *(f"{glob} matches no folder: no stream is known there." for glob in streams.empty),
             *about_clones,
             *clone_warnings(tables, known),
             *pin_warnings(tables),

@@ -80,7 +80,7 @@ class TableOrder:
             self._sort(table, pins, targets)
             if not self.going:
                 return
-            claimed, listing = self.find_claims(), self.files.listing()
+            claimed, listing = self.find_claims(), dict(self.files.listing())
             check_names(table, listing)
             if self.order is Order.RESTORE:
                 self._restore(table, listing)
@@ -98,6 +98,8 @@ class TableOrder:
                 if not is_current or not self.announcer.start(table, len(due), sum(listing[name].size or 0 for name in due)):
                     # somebody committed at the same instant
                     continue
+            if self.order is Order.DELETE_ASIDE:
+                self._return_needed(table, listing)
             judged = table.newest if self.announcer.begun_at is None else self.announcer.begun_at
             self.in_doubt = True
             for order, names in moves.items():
@@ -140,17 +142,14 @@ class TableOrder:
             needs = self._needs(table, pins, claimed)
             late: dict[int, str] = {}
             if self.order is Order.DELETE_ASIDE:
-                away = needs.needed & ~is_listed(table, listing)
-                away[table.elsewhere] = False
-                for number, file in self._having(table, away):
-                    late[number] = f"{needs.witness(file)} {needs.name(file)}, which is set aside. Restore it"
+                return needs
             if self.order is Order.SET_ASIDE:
                 sizes = [(listing[name].size if name in listing else -1) for name in table.names]
                 changed = np.array([here not in (-1, size) and size > 0 for here, size in zip(sizes, table.sizes, strict=True)])
                 for number, file in self._having(table, changed & ~needs.needed):
                     late[number] = f"{long_quote(table.names[file])} has {sizes[file]} bytes, and not {table.sizes[file]}"
             notes = {number: VersionNote.parse(target.note).newest for number, target in self.going.items() if target.note}
-            for then in () if self.order is Order.DELETE_ASIDE else {*notes.values()} - {table.newest}:
+            for then in {*notes.values()} - {table.newest}:
                 before = table.newest_of({version for version in needs.versions if version <= then})
                 for number, file in self._having(table, (needs.newest > then) & (before < 0)):
                     if notes.get(number) == then:
@@ -209,6 +208,16 @@ class TableOrder:
         # a version comes back whole or not at all
         back = [name for name, answer in self.results.items() if answer.outcome is Outcome.RESTORED and name not in listing]
         self.files.carry_out(Order.SET_ASIDE, table, [name for name in back if name not in whole])
+
+    def _return_needed(self, table: Table, listing: dict[str, Entry]) -> None:
+        # a version that was committed since may need what was set aside for others
+        needed = table.newest_of(self.needs.versions - self.swept.aside) >= 0
+        away = needed & (table.newest_of(self.going) >= 0) & ~is_listed(table, listing)
+        away[table.elsewhere] = False
+        names = [table.names[file] for file in np.flatnonzero(away).tolist()]
+        for answer in self.files.carry_out(Order.RESTORE, table, names) if names else ():
+            if answer.outcome is Outcome.RESTORED:
+                listing[answer.transaction] = Entry(answer.transaction, None, None)
 
     def _conclude(self, needs: Needs, listing: Mapping[str, Entry]) -> None:
         table, files = needs.table, range(len(needs.newest))

@@ -54,10 +54,10 @@ def announcing(monkeypatch: pytest.MonkeyPatch) -> Acts:
     return acts
 
 
-def plan(folder: Path, *numbers: int, swept: str = "", order: Order = Order.DELETE) -> Callable[..., Answers]:
+def plan(folder: Path, *numbers: int, swept: str = "", aside: str = "", order: Order = Order.DELETE) -> Callable[..., Answers]:
     """A sweep of some versions as planned now, to be carried out later."""
     store, names = open_tables(folder.parent), [str(number) for number in numbers]
-    store.know_swept("lh/t", [*swept], [])
+    store.know_swept("lh/t", [*swept], [*aside])
     targets = [Target(one.transaction, one.note, aside=f"7/{one.transaction}") for one in store.prepare("lh/t", names)]
 
     def sweep(permit: Permit = always) -> Answers:
@@ -170,11 +170,33 @@ def test_what_a_retained_version_needs_does_not_go_from_the_trash(table: Table) 
     Table.open(table.folder).overwrite(9)
     before = files(table.folder).keys()
     outcomes, errors = plan(table.folder, 0, 1, order=Order.DELETE_ASIDE)()
-    assert outcomes == {0: SPARED, 1: DELETED}
-    assert "which is set aside. Restore it" in errors
-    assert len(before - files(table.folder).keys()) == 1
-    assert plan(table.folder, 0, order=Order.RESTORE)()[0] == {0: Outcome.RESTORED}
+    assert (outcomes, "version 0 can still be read: version 6 needs" in errors) == ({0: KEPT, 1: DELETED}, True)
+    assert len(before - files(table.folder).keys()) == 2
     assert len(rows(table.folder, 6)) == 1
+
+
+def test_what_is_set_aside_for_several_goes_with_the_last(tmp_path: Path) -> None:
+    """Its undo may end on another day for each."""
+    table = Table(tmp_path / "t", 0)
+    table.append(1)
+    table.overwrite(2)
+    plan(table.folder, 0, 1, order=Order.SET_ASIDE)()
+    trash = {name for name in files(table.folder) if "trash" in name}
+    assert plan(table.folder, 0, aside="1", order=Order.DELETE_ASIDE)()[0] == {0: GONE}
+    assert trash <= files(table.folder).keys()
+    assert plan(table.folder, 1, order=Order.DELETE_ASIDE)()[0] == {1: DELETED}
+    assert (len(trash), trash & files(table.folder).keys()) == (2, set())
+
+
+def test_what_is_set_aside_goes_though_another_file_of_it_was_lost(tmp_path: Path) -> None:
+    table = Table(tmp_path / "t", 0)
+    table.append(1)
+    restore(table, 0, blindly=False)
+    Table.open(table.folder).overwrite(2)
+    [shared] = file_uris(table.folder, 0)
+    assert plan(table.folder, 1, order=Order.SET_ASIDE)()[0] == {1: Outcome.SET_ASIDE}
+    Path(shared).unlink()
+    assert plan(table.folder, 1, order=Order.DELETE_ASIDE)()[0] == {1: DELETED}
 
 
 def test_a_version_of_which_a_file_was_lost_is_never_said_to_be_readable(table: Table) -> None:

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -50,8 +51,9 @@ def test_23_a_clone_is_known_whatever_its_name_and_behind_a_link(name: str, glob
     assert outcomes[2] is Outcome.KEPT_READABLE
 
 
-@pytest.mark.parametrize("glob", ["*", "c"])
-@pytest.mark.parametrize("link", ["c", "c/_delta_log"])
+@pytest.mark.parametrize(
+    ("glob", "link"), [("*", "c"), ("c", "c"), ("*", "c/_delta_log"), ("c", "c/_delta_log"), ("*/c", "disk")]
+)
 def test_23_nothing_is_swept_while_a_link_to_a_clone_leads_nowhere(link: str, glob: str, tmp_path: Path) -> None:
     table = source(tmp_path / "tables" / "t")
     (tmp_path / "clones" / link).parent.mkdir(parents=True)
@@ -61,6 +63,35 @@ def test_23_nothing_is_swept_while_a_link_to_a_clone_leads_nowhere(link: str, gl
         keep(table.folder, 3, **also)
     [warning] = open_tables(tmp_path / "tables", **also).warnings()
     assert "behind a link that leads nowhere" in warning
+
+
+def test_23_a_file_of_a_log_that_is_gone_once_it_was_listed_hides_no_clone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = source(tmp_path / "tables" / "t")
+    clone = clone_of(tmp_path / "clones" / "c", table, 1)
+    scandir = os.scandir
+
+    def late(path: str) -> Any:
+        (clone.log / "0.tmp").touch()
+        listed = [*scandir(path)]
+        (clone.log / "0.tmp").unlink()
+        return nullcontext(listed)
+
+    monkeypatch.setattr("os.scandir", late)
+    assert keep(table.folder, 3, also_read=[str(tmp_path / "clones" / "*")]).outcomes()[1] is Outcome.KEPT_READABLE
+
+
+@pytest.mark.parametrize("glob", ["*", "c"])
+def test_what_names_no_clone_and_no_stream_is_said(glob: str, tmp_path: Path) -> None:
+    source(tmp_path / "tables" / "t")
+    (tmp_path / "mnt").mkdir()
+    place = f"{tmp_path}/mnt/{glob}"
+    settings: dict[str, Any] = {"also_read": [place], "streams": [f"{tmp_path}/mnt/*"]}
+    assert open_tables(tmp_path / "tables", **settings).warnings() == [
+        f"{tmp_path}/mnt/* matches no folder: no stream is known there.",
+        f"{place} matches no table: no clone is known there.",
+    ]
 
 
 def test_23_a_clone_of_the_same_store_is_known_without_being_named(tmp_path: Path) -> None:
@@ -96,6 +127,17 @@ def test_a_clone_in_the_store_that_can_not_be_read_stops_the_sweep_of_its_source
     with pytest.raises(Exception, match="names this table and can't be read"):
         keep(table.folder, 3)
     assert len(keep(other.folder, 3).gone) == 3
+
+
+def test_an_unreadable_clone_that_is_cut_short_in_a_path_may_name_any_table(tmp_path: Path) -> None:
+    table = source(tmp_path / "t")
+    [file, *others] = sorted(clone_of(tmp_path / "c", table, 1).log.glob("*.json"))
+    for other in others:
+        other.unlink()
+    content = file.read_bytes()
+    file.write_bytes(content[: content.index(b'"path"') + 20])
+    with pytest.raises(Exception, match="may name this table"):
+        keep(table.folder, 3)
 
 
 @pytest.mark.parametrize("form", ["", "classic", "parts", "json", "parquet", "broken"])
