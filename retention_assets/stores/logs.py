@@ -73,12 +73,13 @@ def tell_swept(
     if not shares_data(store):
         return
     marks = swept()
-    if holding := holds() if Outcome.KEPT_READABLE in marks["outcome"].to_pylist() else ():
-        rows = zip(marks["outcome"].to_pylist(), marks["transaction"].to_pylist(), strict=True)
-        held = [outcome == Outcome.KEPT_READABLE and any(hold.covers(name) for hold in holding) for outcome, name in rows]
-        marks = marks.filter(pc.invert(pa.array(held)))
     has_times = pc.or_(*(pc.is_valid(marks[name]) for name in TIMES))
     marks = marks.filter(pc.and_(has_times, pa.array(is_in_log(marks, log.transactions), pa.bool_())))
+    is_readable = pc.equal(marks["outcome"], Outcome.KEPT_READABLE)
+    if names := marks.filter(is_readable)["transaction"].to_pylist():
+        in_force = holds()
+        held_names = pa.array([name for name in names if any(hold.covers(name) for hold in in_force)], pa.string())
+        marks = marks.filter(pc.invert(pc.and_(is_readable, pc.is_in(marks["transaction"], held_names))))
     is_aside = pc.equal(marks["outcome"], Outcome.SET_ASIDE)
     aside, deleted = (marks.filter(part)["transaction"].to_pylist() for part in (is_aside, pc.invert(is_aside)))
     call_store(store, lambda: store.know_swept(dataset, deleted, aside))

@@ -31,9 +31,6 @@ _FEATURES = frozenset(
     }
 )  # fmt: skip
 _MANAGED = ("catalogManaged", "catalogOwned", "catalogOwned-preview", "coordinatedCommits", "coordinatedCommits-preview")
-# first letters of names that are looked at more closely; an empty name has none
-_ODD = ("", ".", "_")
-_LARGEST = 2**60
 _CHECKPOINT_COLUMNS = (
     "add.path", "add.size", "add.deletionVector.storageType", "add.deletionVector.pathOrInlineDv",
     "add.deletionVector.offset", "metaData", "protocol", "sidecar.path",
@@ -145,9 +142,9 @@ def _take(folder: TableFolder, commit: Commit, kind: str, action: Mapping[str, A
 def _file_action(folder: TableFolder, action: Mapping[str, Any]) -> FileAction:
     path, vector, size = action["path"], action.get("deletionVector"), action.get("size")
     name = path if "%" not in path and ":" not in path and path[:1] != "/" else folder.name_of(path)
-    if size is not None and not -1 <= size < _LARGEST:
+    if size is not None and not -1 <= size < 2**60:
         raise Refused(f"it has a file of {size} bytes")
-    if name[:1] in _ODD or "/." in name:
+    if name[:1] in ("", ".", "_") or "/." in name:
         _check_name(name)
     if not vector:
         return FileAction(name, path, size)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property, lru_cache
+from pathlib import Path
 from typing import IO, Any, NamedTuple
 from urllib.parse import unquote
 
@@ -165,12 +166,15 @@ def _decoded_uuid(text: str) -> str:
         raise Refused(f"a deletion vector has the name {text!r}, which is no encoded UUID") from fault
 
 
+def _is_folder(entry: "os.DirEntry[str]", every: bool) -> bool:
+    if not entry.is_symlink():
+        return entry.is_dir()
+    # what is behind a link that leads nowhere is missed where it is looked for
+    return os.path.isdir(entry.path) or (every and entry.name[0] != "." and not os.path.exists(entry.path))
+
+
 def _leads_nowhere(path: str) -> bool:
-    while path not in ("", "/"):
-        if os.path.islink(path) and not os.path.exists(path):
-            return True
-        path = os.path.dirname(path)
-    return False
+    return any(place.is_symlink() and not place.exists() for place in (Path(path), *Path(path).parents))
 
 
 def _local_file(entry: "os.DirEntry[str]") -> LogFile | None:
@@ -234,11 +238,6 @@ def _folders_in(above: str, every: bool) -> list[str]:
         return [name[:-1] for name in open_place(above).names_in() if name.endswith("/") and name != "/"]
     try:
         with os.scandir(path) as entries:
-            # what is behind a link that leads nowhere is missed where it is looked for
-            return [
-                entry.name
-                for entry in entries
-                if os.path.isdir(entry.path) or (every and entry.name[0] != "." and _leads_nowhere(entry.path))
-            ]
+            return [entry.name for entry in entries if _is_folder(entry, every)]
     except (FileNotFoundError, NotADirectoryError):
         return []

@@ -166,6 +166,13 @@ def is_listed(table: Table, listing: Mapping[str, Entry]) -> Bools:
     return np.fromiter((name in listing for name in table.names), bool, len(table.names))
 
 
+def is_missing(table: Table, listing: Mapping[str, Entry]) -> Bools:
+    """Tell of each file of a table if it should be in its folder, and is not."""
+    missing = ~is_listed(table, listing)
+    missing[table.elsewhere] = False
+    return missing
+
+
 def check_names(table: Table, listing: Mapping[str, Entry]) -> None:
     """Refuse a table of which a name in the log is there both as written and decoded: nobody knows which one is meant."""
     for path, file in table.raw.items():

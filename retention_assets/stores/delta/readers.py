@@ -102,7 +102,7 @@ class OtherTables:
 
 def _places_in(folder: TableFolder) -> frozenset[str] | None:
     """Find the places elsewhere that a log names which can't be read as a whole; None if a file of it can't be read at all."""
-    found: set[str] = set()
+    written: set[str] = set()
     try:
         for name in [*(file.name for file in folder.list_log() if file.size is not None), *folder.names_in("_sidecars")]:
             if name.endswith(".json"):
@@ -111,10 +111,10 @@ def _places_in(folder: TableFolder) -> frozenset[str] | None:
                 if len(paths) < len(_KEY.findall(content)):
                     # it is cut short in the middle of one
                     return None
-                found.update(str(json.loads(text)) for text in paths)
+                written.update(str(json.loads(text)) for text in paths)
             elif name.endswith(".parquet"):
-                found.update(paths_of_checkpoint(folder, name))
-        names = map(folder.name_of, found)
+                written.update(paths_of_checkpoint(folder, name))
+        names = map(folder.name_of, written)
         # a path may also lead out of the folder
         return frozenset(name[1:] if name[:1] == "/" else canonical_place(normpath(folder.canonical + name)) for name in names)
     # what a broken file raises is unknown

@@ -28,7 +28,7 @@ from retention_assets.stores.delta.needs import (
     Needs,
     Swept,
     check_names,
-    is_listed,
+    is_missing,
     number_of,
     prepare_versions,
     remains_of,
@@ -146,10 +146,8 @@ class DeltaStore(LazyStore[DeltaSettings]):
         known, about_clones = {*folders.same, *folders.beside}, list[str]()
         try:
             clones = {shown_place(glob): [*find_clones([glob])] for glob in self.settings.also_read}
-            about_clones += (
-                f"{glob} matches no table: no clone is known there." for glob, found in clones.items() if not found
-            )
-            known |= {TableFolder(location).canonical for found in clones.values() for location in found}
+            about_clones += (f"{glob} matches no table: no clone is known there." for glob, own in clones.items() if not own)
+            known |= {TableFolder(location).canonical for own in clones.values() for location in own}
             self._others.look()
         except (Refused, OSError) as fault:
             about_clones.append(f"{error_text(fault)}.")
@@ -238,8 +236,7 @@ class DeltaStore(LazyStore[DeltaSettings]):
         if (opened := self._open(dataset)) is None:
             return lambda _: []
         folder, table = opened
-        missing = ~is_listed(table, self._files(folder).listing())
-        missing[table.elsewhere] = False
+        missing = is_missing(table, self._files(folder).listing())
 
         def find(transactions: Sequence[str]) -> list[str]:
             numbers = {number: name for name in transactions if (number := number_of(name)) in table.versions}

@@ -22,6 +22,7 @@ from retention_assets.stores.delta.needs import (
     VersionNote,
     check_names,
     is_listed,
+    is_missing,
     long_quote,
     number_of,
 )
@@ -80,7 +81,7 @@ class TableOrder:
             self._sort(table, pins, targets)
             if not self.going:
                 return
-            claimed, listing = self.find_claims(), dict(self.files.listing())
+            claimed, listing = self.find_claims(), self.files.listing()
             check_names(table, listing)
             if self.order is Order.RESTORE:
                 self._restore(table, listing)
@@ -212,8 +213,7 @@ class TableOrder:
     def _return_needed(self, table: Table, listing: dict[str, Entry]) -> None:
         # a version that was committed since may need what was set aside for others
         needed = table.newest_of(self.needs.versions - self.swept.aside) >= 0
-        away = needed & (table.newest_of(self.going) >= 0) & ~is_listed(table, listing)
-        away[table.elsewhere] = False
+        away = needed & (table.newest_of(self.going) >= 0) & is_missing(table, listing)
         names = [table.names[file] for file in np.flatnonzero(away).tolist()]
         for answer in self.files.carry_out(Order.RESTORE, table, names) if names else ():
             if answer.outcome is Outcome.RESTORED:
@@ -224,9 +224,8 @@ class TableOrder:
         results = [self.results.get(table.names[file]) for file in files]
         outcomes = np.array([str(result.outcome) if result else "" for result in results], dtype=object)
         every, stays = table.counts(self.going, np.ones(len(files), dtype=bool)), table.counts(self.going, outcomes == "")
-        lost = ~is_listed(table, listing)
-        lost[table.elsewhere] = False
-        missing, left = table.counts(self.going, (outcomes == "") & lost), table.counts(self.going, needs.wanted)
+        missing = table.counts(self.going, (outcomes == "") & is_missing(table, listing))
+        left = table.counts(self.going, needs.wanted)
         done = table.counts(self.going, (outcomes != "") & (outcomes != str(Outcome.ALREADY_GONE)))
         # bytes count for the newest target that has a file; what earlier sweeps left, for the newest of all
         freed, owner = dict.fromkeys(self.going, 0), table.newest_of(self.going)
@@ -279,8 +278,10 @@ class TableOrder:
         # a commit after the last look may refer to what is gone by now
         gone = {name for name, answer in self.results.items() if answer.outcome in (Outcome.DELETED, Outcome.SET_ASIDE)}
         table, _ = self.load()
-        needed = table.newest_of({number for number in table.versions if number > self.judged})
-        files = (needed >= 0) & np.array([name in gone for name in table.names], dtype=bool)
+        needed, numbers = table.newest_of({number for number in table.versions if number > self.judged}), table.numbers_of_names
+        files = np.zeros(len(table.names), dtype=bool)
+        files[[numbers[name] for name in gone if name in numbers]] = True
+        files &= needed >= 0
         if not files.any():
             return table
         first = min(np.flatnonzero(files).tolist(), key=lambda file: table.names[file])
