@@ -18,10 +18,20 @@ from pydantic import BaseModel
 from retention_assets.errors import BadInput, Problem, did_you_mean
 from retention_assets.evaluation.dataset_log import MOST_COMPARED, only_dataset
 from retention_assets.evaluation.fates import Fates
-from retention_assets.evaluation.readable import LIVING, TransactionLives
+from retention_assets.evaluation.readable import TransactionLives
 from retention_assets.evaluation.rules_in_force import RulesInForce, holds_about
 from retention_assets.frames.arrays import NEVER, Bools, Ints
-from retention_assets.frames.log import Log, copied_datasets, holds_dataset, is_in_log, selects_dataset, sums_by
+from retention_assets.frames.log import (
+    KNOWN_ROWS,
+    LIVING,
+    Log,
+    copied_datasets,
+    holds_dataset,
+    is_in_log,
+    known_rows,
+    selects_dataset,
+    sums_by,
+)
 from retention_assets.frames.verdicts import selectors as policy_rules
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks
 from retention_assets.frames.verdicts.reasons import Reason
@@ -407,11 +417,10 @@ def _marks(ledger: Ledger, dataset: str) -> pa.Table:
     return marks.set_column(marks.column_names.index("status"), "status", statuses)
 
 
-def _already_marked(ledger: Ledger | None, dataset: str) -> pa.Table | None:
-    # Marks of a dataset that are open or swept: these do not count towards limits again.
-    if ledger is None:
-        return None
-    return ledger.marks.table([dataset], LIVING).select(["dataset", "transaction", "opened_at", "closed_at"])
+def _already_marked(ledger: Ledger | None, dataset: str) -> pa.Table:
+    # Marks of a dataset that are open or swept: these do not count towards limits again, and need no data that is shared.
+    marks = ledger.marks.read([dataset], LIVING) if ledger else ()
+    return pa.Table.from_batches(known_rows(marks), KNOWN_ROWS)
 
 
 def _states(rows: pa.Table, marks: pa.Table, verdicts: pa.ChunkedArray) -> pa.ChunkedArray:

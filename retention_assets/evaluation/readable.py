@@ -23,7 +23,7 @@ from retention_assets.evaluation.dataset_log import MOST_COMPARED, read_dataset
 from retention_assets.evaluation.fates import Fates
 from retention_assets.evaluation.rules_in_force import holds_about, holds_in_force
 from retention_assets.frames.arrays import Bools, as_micros, flags, integers, join_chunks, keys_of
-from retention_assets.frames.log import LOG, Log, is_in_log, selects_dataset
+from retention_assets.frames.log import LIVING, LOG, Log, is_in_log, selects_dataset
 from retention_assets.frames.views.branch_views import branch_views
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.book import Raise, raise_by
@@ -36,7 +36,6 @@ from retention_assets.stores.protocol import FindData
 
 # time that reading is expected to last
 READING = Duration(seconds=600)
-LIVING = ("MARKED", "SWEEPING", "SWEPT")
 
 
 @dataclass(frozen=True)

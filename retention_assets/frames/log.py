@@ -5,7 +5,7 @@ before children. Soundness is decided in soundness.py. Marks are matched with tr
 reuse ids, and so may a rewritten log.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +34,8 @@ WINDOW_SPARES = "window.spares"
 COPIED_TIMES = "times"
 # `kept`: its DELETEs neither add nor remove a file
 EMPTY_VERSIONS = "versions.empty"
+# word for a transaction of which data may be shared by others, such as `version`
+SHARED_DATA = "data.shared"
 # number of files in the folder of a table that its log does not name
 STRAYS = "strays"
 # bytes are cast to this before they are summed: many large ones overflow 64 bits
@@ -96,6 +98,15 @@ LINES = pa.schema(
     ]
 )
 
+# times that tell a reused id from the transaction that had it before
+TIMES = ("opened_at", "closed_at")
+# statuses of marks that are open or swept
+LIVING = ("MARKED", "SWEEPING", "SWEPT")
+# transactions that are marked or swept; the times of swept ones tell if their ids belong to others now
+KNOWN_ROWS = pa.schema(
+    [("dataset", pa.string()), ("transaction", pa.string()), *((name, INSTANT) for name in TIMES), ("swept", pa.bool_())]
+)
+
 
 @dataclass(frozen=True)
 class Log:
@@ -152,10 +163,6 @@ def faults_of(datasets: pa.Table) -> dict[str, str]:
     return {name: fault_sentence(refusal) for name, refusal in refusals_of(datasets).items()}
 
 
-# times that tell a reused id from the transaction that had it before
-TIMES = ("opened_at", "closed_at")
-
-
 def is_same_life(marks: pa.Table, rows: pa.Table) -> Bools:
     """For each mark, tell whether the row beside it is the transaction that was marked.
 
@@ -174,6 +181,15 @@ def is_in_log(marks: pa.Table, log: pa.Table) -> Bools:
     rows = log.select(TIMES).take(at.drop_null())
     is_there[is_there] = is_same_life(marks.filter(pa.array(is_there)), rows)
     return is_there
+
+
+def known_rows(marks: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Convert rows of marks that are open or swept to KNOWN_ROWS."""
+    for batch in marks:
+        # an open mark blocks its id, whatever the transaction
+        swept = pc.equal(batch["status"], "SWEPT")
+        times = (pc.if_else(swept, batch[name], pa.scalar(None, INSTANT)) for name in TIMES)
+        yield pa.record_batch([batch["dataset"], batch["transaction"], *times, swept], schema=KNOWN_ROWS)
 
 
 def in_one_piece(log: pa.Table) -> pa.Table:

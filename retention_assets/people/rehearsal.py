@@ -20,14 +20,13 @@ from retention_assets.errors import Refused, did_you_mean
 from retention_assets.evaluation.days import ForecastDays, RecheckAt, WalkTerms, walk
 from retention_assets.evaluation.rules_in_force import Rulebook, RulesInForce, holds_of_files, load_rules
 from retention_assets.frames.arrays import keys_of
-from retention_assets.frames.log import DATASETS, Log, is_in_log
+from retention_assets.frames.log import DATASETS, KNOWN_ROWS, LIVING, Log, is_in_log, known_rows
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks
 from retention_assets.frames.verdicts.decisions import new_marks
 from retention_assets.ledger import Ledger, open_ledger
 from retention_assets.ledger.ledger import copy_due_marks
 from retention_assets.ledger.marking import CANDIDATES, MARK_ROWS, PendingSweep
 from retention_assets.pipeline.head_file import place_faults
-from retention_assets.pipeline.part_frames import KNOWN_ROWS, known_rows
 from retention_assets.pipeline.stage import parts_of
 from retention_assets.settings.model import Settings
 from retention_assets.stores.dry_run import RecordingStore
@@ -70,8 +69,7 @@ class Rehearsal:
     def candidates(self, log: Log, rules: RulesInForce, at: datetime) -> tuple[pa.Table, pa.Table]:
         """New marks of an evaluation of a log, and its transactions that the ledger has as marked or swept."""
         names = log.datasets["dataset"].to_pylist()
-        rows = known_rows(self.source, names, self.settings.hidden_again) if self.source else iter(())
-        known = pa.Table.from_batches(rows, KNOWN_ROWS)
+        known = pa.Table.from_batches(known_rows(self._read_marks(names)), KNOWN_ROWS)
         verdicts = candidate_marks(log.transactions, log.datasets, rules.policies, rules.holds, at, known)
         marks = new_marks(verdicts, log.transactions, rules.policies, rules.versions).cast(CANDIDATES)
         still = known.filter(pa.array(is_in_log(known, marks)))
@@ -113,7 +111,7 @@ class Rehearsal:
         # A store that can't even be opened is reported once, and not for each of its datasets.
         names = [name for name in datasets if store_of(name) in self.stores or store_of(name) not in self.away]
         clocks, wait, given = self._other_clocks, lambda *_: None, (self.copy, self.stores, self.rulebook, self.as_of, _ACTOR)
-        return Sweeper(*given, wait=wait, clocks=clocks, source=self.source).run(names)
+        return Sweeper(*given, wait=wait, clocks=clocks, real_ledger=self.source).run(names)
 
     def accepted_cascades(self) -> dict[str, str]:
         """Sentences about accepted cascades, by the name of each store that would have deleted something."""
@@ -143,7 +141,7 @@ class Rehearsal:
                         continue
                     part = Log(rows, datasets.filter(pc.greater(datasets["transactions"], 0)))
                     names = part.datasets["dataset"].to_pylist()
-                    marks = self._marks(names)
+                    marks = pa.Table.from_batches(self._read_marks(names), MARK_ROWS)
                     for (days, rulebook), recheck_at in zip(sets, rechecks, strict=True):
                         walk(days, part, marks, rulebook.rules(names, as_of), recheck_at, terms)
         return pa.concat_tables(refused)
@@ -157,11 +155,10 @@ class Rehearsal:
         """Reason why a sweep would refuse a store, by its name."""
         return {name: fault for name in self.stores if (fault := store_fault(self.rulebook, name))}
 
-    def _marks(self, datasets: Sequence[str]) -> pa.Table:
+    def _read_marks(self, datasets: Sequence[str]) -> Iterator[pa.RecordBatch]:
         # a mark that is only hidden, and is to be marked again, is neither open nor swept
-        if self.source is None:
-            return MARK_ROWS.empty_table()
-        return self.source.marks.table(datasets, ("MARKED", "SWEEPING", "SWEPT"), hidden_again=self.settings.hidden_again)
+        again = self.settings.hidden_again
+        return self.source.marks.read(datasets, LIVING, hidden_again=again) if self.source else iter(())
 
     def _other_clocks(self) -> Iterator[datetime]:
         # the copy is a file; where the ledger is on a server, the server's clock is a witness for the copy as well

@@ -4,7 +4,7 @@ that verdicts read, and the sums of realms that they write.
 Imports nothing of Dagster or the ledger, because each task's program pays for imports.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,11 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from retention_assets.frames.log import INSTANT, SUMMED, TIMES, selects_dataset
+from retention_assets.frames.log import KNOWN_ROWS, LIVING, SUMMED, known_rows, selects_dataset
 from retention_assets.frames.statistics import REALM_COUNTS, count_by_dataset, count_realms, count_reasons, newest_closes
 from retention_assets.frames.verdicts.candidate_marks import verdicts_and_reevaluation
 from retention_assets.frames.verdicts.decisions import new_marks
 from retention_assets.frames.verdicts.reasons import Reason
+from retention_assets.frames.verdicts.shared_data import datasets_sharing
 from retention_assets.frames.views.branch_views import branch_views_and_ends
 from retention_assets.frames.views.latest_views import needed_marks, rows_in_views, without_ended
 from retention_assets.pipeline.file_systems import inside, place_of
@@ -29,11 +30,7 @@ from retention_assets.policy.realms import of_realm
 if TYPE_CHECKING:
     from retention_assets.ledger import Ledger
 
-KNOWN_ROWS = pa.schema(
-    [("dataset", pa.string()), ("transaction", pa.string()), *((name, INSTANT) for name in TIMES), ("swept", pa.bool_())]
-)
 _BATCH = 10_000
-_STATUSES = ("MARKED", "SWEEPING", "SWEPT")
 REALMS = "realms"
 _GROUPS = ["realm", "verdict", "code", "witness"]
 # names of output folders
@@ -46,7 +43,7 @@ OF_VERDICTS = (VERDICTS, SUMS, MARKS, WHY, LOOKS, NEWEST, COUNTS, REALMS)
 
 @dataclass(frozen=True)
 class AlreadyMarked:
-    """A file of transactions already marked or swept; None where no policy has limits and no realm is counted."""
+    """A file of transactions already marked or swept (KNOWN_ROWS); None where none is needed."""
 
     path: str | None = None
 
@@ -67,13 +64,15 @@ def write_already_marked(
     hidden_again: Collection[str] = (),
     realms: Sequence[str] = (),
 ) -> AlreadyMarked:
-    """Write the marked and swept transactions of datasets with limits or in these realms, except those to be marked again."""
+    """Write what is marked or swept of datasets with limits, in these realms, or with shared data, but not `hidden_again`."""
     limited = [policy.datasets for policy in policies if policy.limits] + [of_realm(realm) for realm in realms]
+    sharing = datasets_sharing(datasets)
     about = [
         row["dataset"]
-        for batch in (datasets.select(["dataset", "attributes"]).to_batches(_BATCH) if limited else ())
+        for batch in (datasets.select(["dataset", "attributes"]).to_batches(_BATCH) if limited or sharing else ())
         for row in batch.to_pylist()
-        if any(selects_dataset(scope, row["dataset"], dict(row["attributes"] or ())) for scope in limited)
+        if row["dataset"] in sharing
+        or any(selects_dataset(scope, row["dataset"], dict(row["attributes"] or ())) for scope in limited)
     ]
     if not about:
         return AlreadyMarked()
@@ -81,18 +80,9 @@ def write_already_marked(
     files, place = place_of(path)
     files.create_dir(place.rpartition("/")[0], recursive=True)
     with pq.ParquetWriter(place, KNOWN_ROWS, filesystem=files) as writer:
-        for batch in known_rows(ledger, about, hidden_again):
+        for batch in known_rows(ledger.marks.read(about, LIVING, hidden_again=hidden_again)):
             writer.write_batch(batch)
     return AlreadyMarked(path)
-
-
-def known_rows(ledger: "Ledger", datasets: Iterable[str], hidden_again: Collection[str] = ()) -> Iterator[pa.RecordBatch]:
-    """Read what is already marked or swept, with the columns of `KNOWN_ROWS`."""
-    for marks in ledger.marks.read(datasets, _STATUSES, hidden_again=hidden_again):
-        # only swept marks need times: their id may belong to another transaction now
-        swept = pc.equal(marks["status"], "SWEPT")
-        times = (pc.if_else(swept, marks[name], pa.scalar(None, INSTANT)) for name in TIMES)
-        yield pa.record_batch([marks["dataset"], marks["transaction"], *times, swept], schema=KNOWN_ROWS)
 
 
 @dataclass(frozen=True)

@@ -44,8 +44,6 @@ class RecordedDeletion:
     in_latest_view: bool = False
     # it would be set aside, and deleted later
     aside: bool = False
-    # nothing of it would go: retained transactions need all of its data
-    kept_readable: bool = False
 
 
 @dataclass
@@ -92,9 +90,15 @@ class RecordingStore:
         self._prepared |= {(dataset, target.transaction): target for target in prepared}
         return prepared
 
-    def know_swept(self, dataset: str, deleted: Collection[str], aside: Collection[str]) -> None:
+    def know_swept(self, dataset: str, deleted: Collection[str], aside: Collection[str], kept: Collection[str]) -> None:
         if isinstance(self.store, SharingStore):
-            self.store.know_swept(dataset, deleted, aside)
+            self.store.know_swept(dataset, deleted, aside, kept)
+
+    def check_needs(self, dataset: str, going: Sequence[str], retained: Sequence[str]) -> Mapping[str, str]:
+        return self.store.check_needs(dataset, going, retained) if isinstance(self.store, SharingStore) else {}
+
+    def wanted_again(self, dataset: str, transactions: Collection[str]) -> Mapping[str, str]:
+        return self.store.wanted_again(dataset, transactions) if isinstance(self.store, UndoStore) else {}
 
     def place(self, dataset: str, claim: bool = False) -> str | None:  # noqa: ARG002 - the protocol's
         """Return the place; `claim` writes nothing."""
@@ -130,17 +134,11 @@ class RecordingStore:
                 refs=tuple(sorted(target.ended_refs)),
                 in_latest_view=target.in_latest_view,
                 aside=order is Order.SET_ASIDE,
-                kept_readable=prepared.kept_readable and order.deletes,
             )
             for target, prepared in self._with_prepared(dataset, targets)
         ]
         self.recorded += deletions
-        return [
-            SweptTarget(each.transaction, Outcome.KEPT_READABLE)
-            if each.kept_readable
-            else SweptTarget(each.transaction, order.done, each.bytes or 0)
-            for each in deletions
-        ]
+        return [SweptTarget(each.transaction, order.done, each.bytes or 0) for each in deletions]
 
     def expire(
         self,

@@ -19,7 +19,6 @@ from retention_assets.frames.arrays import join_chunks, keys_of
 from retention_assets.frames.log import DATASETS, LINES, LOG, TIMES, Log, is_in_log, realms_of
 from retention_assets.frames.soundness import sound_log
 from retention_assets.outcomes import Outcome
-from retention_assets.policy.model import Hold
 from retention_assets.policy.realms import NAME_RULE, is_within, may_own_datasets
 from retention_assets.silence import is_silence
 from retention_assets.stores.dry_run import RecordingStore
@@ -63,26 +62,26 @@ def shares_data(store: Store) -> TypeGuard[SharingStore]:
 
 
 def tell_swept(
-    store: Store, dataset: str, log: Log, swept: Callable[[], pa.Table], holds: Callable[[], Sequence[Hold]]
+    store: Store,
+    dataset: str,
+    log: Log,
+    swept: Callable[[], pa.Table],
+    keep: Callable[[Log, Collection[str]], Collection[str]],
 ) -> None:
     """Tell a store that shares data which transactions of a log were swept; ask for `swept` marks (SWEPT_ROWS) only then.
 
-    An id may have been used again: a mark counts only if its times are those of the log. What was kept readable and is held
-    now is as it was before its sweep.
+    An id may have been used again: a mark counts only if its times are those of the log. `keep` returns those that a hold or a
+    retain rule keeps.
     """
     if not shares_data(store):
         return
     marks = swept()
     has_times = pc.or_(*(pc.is_valid(marks[name]) for name in TIMES))
     marks = marks.filter(pc.and_(has_times, pa.array(is_in_log(marks, log.transactions), pa.bool_())))
-    is_readable = pc.equal(marks["outcome"], Outcome.KEPT_READABLE)
-    if names := marks.filter(is_readable)["transaction"].to_pylist():
-        in_force = holds()
-        held_names = pa.array([name for name in names if any(hold.covers(name) for hold in in_force)], pa.string())
-        marks = marks.filter(pc.invert(pc.and_(is_readable, pc.is_in(marks["transaction"], held_names))))
     is_aside = pc.equal(marks["outcome"], Outcome.SET_ASIDE)
     aside, deleted = (marks.filter(part)["transaction"].to_pylist() for part in (is_aside, pc.invert(is_aside)))
-    call_store(store, lambda: store.know_swept(dataset, deleted, aside))
+    kept = keep(log, [*aside, *deleted]) if len(marks) else ()
+    call_store(store, lambda: store.know_swept(dataset, deleted, aside, kept))
 
 
 def tokens_of(store: Store, datasets: Sequence[str]) -> Mapping[str, str]:

@@ -86,8 +86,6 @@ class PreparedTarget:
     transaction: str
     bytes: int | None = None
     note: str | None = None
-    # as things stand, deleting it will answer KEPT_READABLE
-    kept_readable: bool = False
 
 
 @dataclass(frozen=True)
@@ -152,8 +150,7 @@ class Store(Protocol):
 
         Data goes before the record that finds it. What is already gone is ALREADY_GONE; what can't be deleted is FAILED and
         keeps no other from being deleted; what turns out to be needed is SPARED and untouched. What is no longer listed, though
-        its place keeps readable versions of it, is HIDDEN: it freed nothing. If retained transactions need all of its data,
-        or it has none, it is KEPT_READABLE, and its error says who needs it.
+        its place keeps readable versions of it, is HIDDEN: it freed nothing.
 
         `permit` is called before each target, and again before each irreversible act in it: a file, a request, a statement, a
         commit. Once it raises Withheld nothing further is deleted, and what is not done, or not completely, is WITHHELD. Many
@@ -171,6 +168,12 @@ class UndoStore(Store, Protocol):
 
     def undo_fault(self) -> str | None:
         """Say why nothing can be set aside, with the remedy; None if it can. Tries it once in the root, if there is one."""
+
+    def wanted_again(self, dataset: str, transactions: Collection[str]) -> Mapping[str, str]:
+        """Return those of some set aside transactions that the store needs now, each with a sentence that says for what.
+
+        Changes nothing. A store whose log alone says what is needed has none.
+        """
 
     def undo_warnings(self, undo: Duration) -> list[str]:
         """Sentences about what may end the window earlier than policies say, such as a lifecycle rule of the bucket."""
@@ -191,13 +194,21 @@ class UndoStore(Store, Protocol):
 class SharingStore(Store, Protocol):
     """A store whose transactions share data, and whose log goes on listing what was swept: it is told what was.
 
-    It is read whole, and one task at a time sweeps a dataset.
+    Its log says how long each piece of data lives (frames/verdicts/shared_data.py). It is read whole, and one task at a time
+    sweeps a dataset. A target loses data only if no other transaction has it but those that lost some before.
     """
 
-    def know_swept(self, dataset: str, deleted: Collection[str], aside: Collection[str]) -> None:
+    def know_swept(self, dataset: str, deleted: Collection[str], aside: Collection[str], kept: Collection[str]) -> None:
         """Take the transactions of a dataset that were deleted before, and those that are set aside, instead of earlier ones.
 
-        Later questions and orders about the dataset count every other transaction as retained, except their own targets.
+        Later questions and orders about the dataset count every other transaction as retained, except their own targets; and of
+        these the `kept`, which a hold or a retain rule names, and those that are whole again.
+        """
+
+    def check_needs(self, dataset: str, going: Sequence[str], retained: Sequence[str]) -> Mapping[str, str]:
+        """Return those that would lose nothing, and who needs all of their data, in words that follow "but".
+
+        It reads the log anew, and shares no code with the other methods.
         """
 
 

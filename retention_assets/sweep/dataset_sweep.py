@@ -12,26 +12,30 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.errors import Refused, Withheld
-from retention_assets.evaluation.rules_in_force import Rulebook, holds_about
+from retention_assets.evaluation.rules_in_force import Rulebook
 from retention_assets.frames.arrays import join_chunks
+from retention_assets.frames.log import LIVING
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.batches import Plan, Planned, Settlement
 from retention_assets.ledger.leases import Lease, NameRange
 from retention_assets.outcomes import Order, Outcome
-from retention_assets.policy.model import Hold
+from retention_assets.policy.datahub import escape_glob
+from retention_assets.policy.model import Datasets, Hold
 from retention_assets.policy.realms import RESERVED
-from retention_assets.stores.logs import tell_swept
+from retention_assets.policy.sentences import count
+from retention_assets.stores.logs import shares_data, tell_swept
 from retention_assets.stores.protocol import (
     LocatedStore,
     Remains,
     Store,
     StoreFailed,
     Target,
+    UndoStore,
     call_store,
     is_same_place,
 )
 from retention_assets.sweep.execute import Batch, execute_expiry, execute_order
-from retention_assets.sweep.independent_check import IndependentCheck
+from retention_assets.sweep.independent_check import REMEDY, IndependentCheck
 from retention_assets.sweep.permit import SweepPermit
 from retention_assets.sweep.read import DatasetReading, counted_along_lines, read_chains
 from retention_assets.sweep.recheck import Recheck, rows_of_marks
@@ -107,8 +111,6 @@ class SweepContext:
     names: NameRange
     # nothing but what began by this order is finished
     only: Order | None = None
-    # of which `ledger` is a copy without what was swept before
-    source: Ledger | None = None
 
 
 @dataclass
@@ -160,13 +162,51 @@ class DatasetSweep:
         """Tell a store whose transactions share data what was swept, by the log as it was last read."""
 
         def swept() -> pa.Table:
-            ledgers = filter(None, (self.context.ledger, self.context.source))
+            ledgers = filter(None, (self.context.ledger, self.context.recheck.real_ledger))
             return pa.concat_tables(ledger.marks.swept(self.dataset) for ledger in ledgers)
 
-        def holds() -> Sequence[Hold]:
-            return holds_about(self.dataset, self.reading.log, self.context.recheck.holds(), self.context.as_of)[0]
+        tell_swept(self.store, self.dataset, self.reading.log, swept, self.context.recheck.kept_of)
 
-        tell_swept(self.store, self.dataset, self.reading.log, swept, holds)
+    def wanted_again(self, transactions: Sequence[str]) -> Mapping[str, str]:
+        """Return those of some set aside transactions that the store needs now, and why."""
+        store = self.store
+        self.tell_swept()
+        return call_store(store, lambda: store.wanted_again(self.dataset, transactions) if isinstance(store, UndoStore) else {})
+
+    def check_shared(self, going: pa.Table) -> None:
+        """Refuse if something that goes would lose nothing, by a reader of the store that shares no code with the re-check."""
+        store, log = self.store, self.reading.log
+        going = going.filter(pc.not_equal(going["status"], "SWEPT"))
+        if not (shares_data(store) and len(going)):
+            return
+        ledgers = filter(None, (self.context.ledger, self.context.recheck.real_ledger))
+        taken = {name for ledger in ledgers for name in ledger.marks.table([self.dataset], LIVING)["transaction"].to_pylist()}
+        names = going["transaction"].to_pylist()
+        owners = log.transactions.filter(pc.not_equal(log.transactions["type"].cast(pa.string()), "DELETE"))
+        retained = [name for name in owners["transaction"].to_pylist() if name not in taken]
+        faults = call_store(store, lambda: store.check_needs(self.dataset, names, retained))
+        if fault := next((f"{name} is marked, but {why}" for name, why in sorted(faults.items())), None):
+            raise Refused(f"nothing of {self.dataset} is swept: {fault} ({len(faults)} such marks). {REMEDY}")
+
+    def note_waiting(self, rows: pa.Table, waits: Mapping[int, str]) -> None:
+        """Report marks that wait for others, with one example."""
+        waiting = [row for row in rows.select(["id", "transaction"]).to_pylist() if row["id"] in waits]
+        if waiting:
+            more = f" So do {count(len(waiting) - 1, 'more mark')} of it." if len(waiting) > 1 else ""
+            self.result.warnings.append(f"{waiting[0]['transaction']} stays for now. {waits[waiting[0]['id']]}{more}")
+
+    def hold_restored(self, transactions: Mapping[int, str]) -> None:
+        """Hold marks that came back by themselves, so that no policy takes them again before people have looked."""
+        names, first = sorted(transactions.values()), min(transactions)
+        hold = Hold(
+            # a mark comes back once
+            name=f"returned-{self.dataset}-{transactions[first]}"[:150] + f"-{first}",
+            datasets=Datasets(include=(escape_glob(self.dataset),)),
+            transactions=tuple(map(escape_glob, names)),
+            reason="It came back from the trash by itself, because it is protected again.",
+            owner=self.lease.holder,
+        )
+        self.context.ledger.holds.place(hold, self.lease.holder)
 
     def check_places(self) -> None:
         """Refuse if the data is in another place than the plans say: settings may change after a sweep is killed."""
@@ -274,12 +314,9 @@ class DatasetSweep:
         self.result.bytes_set_aside += sum(answer.bytes for answer in settled if answer.outcome is Outcome.SET_ASIDE)
         self.result.bytes_hidden += sum(answer.bytes_hidden for answer in settled if answer.outcome is Outcome.HIDDEN)
         self.result.left += sum(answer.left for answer in settled)
-        warnings, kept = self.result.warnings, (Outcome.KEPT_READABLE,)
-        # that data is shared is no surprise: one example is enough
-        limits = (self.result.errors, (Outcome.FAILED,), MOST_ERRORS), (warnings, done, MOST_ERRORS), (warnings, kept, 1)
-        for messages, outcomes, most in limits:
+        for messages, outcomes in ((self.result.errors, (Outcome.FAILED,)), (self.result.warnings, (*done, Outcome.RESTORED))):
             new = [answer.error for answer in settled if answer.outcome in outcomes and answer.error]
-            messages += new[: max(0, most - len(messages))]
+            messages += new[: max(0, MOST_ERRORS - len(messages))]
 
     def _find_place(self, claim: bool = False) -> str | None:
         store = self.store

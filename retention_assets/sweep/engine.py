@@ -64,15 +64,15 @@ class Sweeper:
     tasks: int = 1
     # nothing but what began by this order is finished
     only: Order | None = None
-    # of which `ledger` is a copy without what was swept before
-    source: Ledger | None = None
+    # the real ledger in a rehearsal, which `ledger` copies without what was swept or is not due
+    real_ledger: Ledger | None = None
     _newest: datetime | None = None
     _has_begun: bool = False
 
     def __post_init__(self) -> None:
         settings, files = self.rulebook.settings, self.rulebook.files
         at, holds = self.ledger.clock.due_by(self.as_of), self.rulebook.file_holds()
-        self._recheck = Recheck(self.ledger, settings, at, holds, self.confirmed, files)
+        self._recheck = Recheck(self.ledger, settings, at, holds, self.confirmed, files, real_ledger=self.real_ledger)
         self._independent_check = IndependentCheck(self.ledger)
 
     def run(self, datasets: Sequence[str], part: DatasetPart | None = None) -> Iterator[SweepResult]:
@@ -145,7 +145,7 @@ class Sweeper:
                 at, names = self.ledger.clock.due_by(self.as_of), ALL_NAMES if part is None else part.names
                 context = SweepContext(
                     self.ledger, self.rulebook, replace(self._recheck, as_of=at), self._independent_check, at, self.on_progress,
-                    self.stop, self.wait, self.tasks, names, self.only, self.source,
+                    self.stop, self.wait, self.tasks, names, self.only,
                 )  # fmt: skip
                 datasets = [
                     DatasetSweep(context, store, held.leases[name], held.permits[name], reading, results[name])

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -51,24 +51,44 @@ class Batch:
         return {name: every * amount / self.sweep.batch for name, amount in self.policies.items()} if every else {}
 
 
-def cut_batches(rows: pa.Table, sweeps: Mapping[int, Sweep], is_whole: bool = False) -> Iterator[Batch]:
+def cut_batches(rows: pa.Table, sweeps: Mapping[int, Sweep], together: Mapping[int, int] | None = None) -> Iterator[Batch]:
     """Group marks in their order by how they are swept, cutting where a batch is full.
 
     A batch has as many marks as its policy says, of however many datasets they are. Where transactions share data, it has all
-    of a dataset: what is swept later would count as retained.
+    of a dataset that are swept in one way. Marks that go `together`, by the first of them, are swept at the gentlest pace of
+    any, and can be restored as long as any.
     """
-    alike: dict[tuple[Sweep, str, datetime | None, str], list[tuple[Any, ...]]] = {}
-    columns = (rows[name].to_pylist() for name in ("id", "dataset", "transaction", "note", "plan", "policy", "order", "until"))
-    for *row, order, until in zip(*columns, strict=True):
-        alike.setdefault((sweeps[row[0]], order, until, row[1] if is_whole else ""), []).append(tuple(row))
-    for (how, order, until, _), marks in alike.items():
-        size = len(marks) if is_whole else how.batch
+    groups, ways = together or {}, dict[int, _Way]()
+    columns = ("id", "dataset", "transaction", "note", "plan", "policy", "order", "until")
+    every = [*zip(*(rows[name].to_pylist() for name in columns), strict=True)]
+    for mark, *_, order, until in every:
+        way, first = _Way(sweeps[mark], order, until), groups.get(mark, mark)
+        ways[first] = ways[first].with_(way) if first in ways else way
+    alike: dict[tuple[_Way, str], list[tuple[Any, ...]]] = {}
+    for row in every:
+        alike.setdefault((ways[groups.get(row[0], row[0])], row[1] if row[0] in groups else ""), []).append(row[:-2])
+    for ((how, order, until), dataset), marks in alike.items():
+        size = len(marks) if dataset else how.batch
         for at in range(0, len(marks), size):
             targets: dict[str, dict[int, tuple[str, str | None, int | None]]] = {}
             part = marks[at : at + size]
             for mark, dataset, *target, _ in part:
                 targets.setdefault(dataset, {})[mark] = (target[0], target[1], target[2])
             yield Batch(targets, how, Counter(row[-1] for row in part), Order(order), until)
+
+
+class _Way(NamedTuple):
+    """How a mark is swept: at what pace, by which order, and until when it can be restored."""
+
+    sweep: Sweep
+    order: str
+    until: datetime | None
+
+    def with_(self, other: "_Way") -> "_Way":
+        """Return the gentlest pace of both, and the longest time."""
+        pace = max(self.sweep, other.sweep, key=lambda sweep: (sweep.every.length, -sweep.batch, -sweep.parallelism))
+        longer = self if other.until is None or (self.until is not None and self.until >= other.until) else other
+        return longer._replace(sweep=pace)
 
 
 def pause(time: timedelta, stop: threading.Event) -> None:

@@ -22,7 +22,7 @@ from retention_assets.frames.views.latest_views import needed_marks, rows_in_vie
 from retention_assets.ledger import Ledger, invariants
 from retention_assets.policy.model import Keeper, Policy, RetainRule
 
-_REMEDY = "Take wrong marks back (`retention unmark`); the next evaluation marks again."
+REMEDY = "Take wrong marks back (`retention unmark`); the next evaluation marks again."
 
 
 class CheckedLog:
@@ -92,7 +92,7 @@ class IndependentCheck:
             **self._in_latest_view(checked, marks),
             **checked.retained(marks),
         }
-        return {dataset: f"nothing of {dataset} is swept: {fault}. {_REMEDY}" for dataset, fault in faults.items()}
+        return {dataset: f"nothing of {dataset} is swept: {fault}. {REMEDY}" for dataset, fault in faults.items()}
 
     def _load_policies(self, marks: pa.Table) -> None:
         versions = set(zip(marks["policy"].to_pylist(), marks["policy_version"].to_pylist(), strict=True))

@@ -51,7 +51,8 @@ def openings_of(
 
 
 def opening_of(dataset: str, log: Log, classes: Mapping[str, int], rules: RulesInForce, as_of: datetime) -> OpenedReport:
-    attributes = dict(log.datasets.slice(0, 1)["attributes"].to_pylist()[0] or ())
+    # a dataset that is not there may still have something in the trash
+    attributes = dict(next(iter(log.datasets["attributes"].to_pylist()), None) or ())
     about = [policy for policy in rules.policies if selects_dataset(policy.datasets, dataset, attributes)]
     terminal = [policy.select.terminal_only for policy in about if policy.select.terminal_only is not None]
     aged = {policy.name: policy.select.older_than for policy in about if policy.select.older_than}

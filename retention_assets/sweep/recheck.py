@@ -17,10 +17,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.evaluation.rules_in_force import RulesInForce, drifted_entries, items_of, justifying_rules, rules_for
-from retention_assets.frames.arrays import Ints, flags, join_chunks, keys_of
-from retention_assets.frames.log import TIMES, Log, attribute_of, holds_dataset, is_in_log, is_same_life
-from retention_assets.frames.verdicts.candidate_marks import candidate_marks
+from retention_assets.frames.arrays import Bools, Ints, flags, join_chunks, keys_of
+from retention_assets.frames.log import TIMES, Log, attribute_of, holds_dataset, holds_name, is_in_log, is_same_life
+from retention_assets.frames.verdicts.candidate_marks import candidate_marks, kept_among
 from retention_assets.frames.verdicts.reasons import SPARING, Reason
+from retention_assets.frames.verdicts.shared_data import datasets_sharing
 from retention_assets.frames.verdicts.table_windows import ended_refs
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.stores import StorePlace
@@ -30,9 +31,10 @@ from retention_assets.policy.datahub import AspectEntry
 from retention_assets.policy.durations import Duration, micros
 from retention_assets.policy.language import Policies
 from retention_assets.policy.model import Datasets, Keeper, Policy, RetainRule, Selection, Sweep, named_holds
-from retention_assets.policy.realms import purge_of, realm_of
+from retention_assets.policy.realms import REALM, is_within, purge_of, realm_of
 from retention_assets.settings.model import Settings
 from retention_assets.stores.protocol import WITNESS, Capabilities, is_same_place
+from retention_assets.sweep.shared_marks import KnownMarks, SharedMarks
 
 Version = tuple[str, int]
 
@@ -47,7 +49,10 @@ class SpareReason(TypedDict):
 _USUAL = Sweep()
 # selects what is set aside, whatever it is
 _EVERYTHING = purge_of("", Duration(), Duration()).model_copy(update={"datasets": Datasets(include=("*",))})
+# the same, but for what branches and tags protect
+_UNPROTECTED = _EVERYTHING.model_copy(update={"name": "unprotected", "latest_view": None})
 _KEEPS_ASIDE = (Reason.HOLD.name, Reason.RETAIN_RULE.name)
+_PINS = (Reason.LATEST_VIEW.name, Reason.TAG.name)
 _FOREVER = np.iinfo(np.int64).max
 # sets of rules whose verdicts on a log are kept; each takes some 20 bytes a row
 _VERDICTS_KEPT = 4
@@ -60,6 +65,7 @@ _REPLACED = (
 _UNKNOWN = "The policy version that marked it is not in the policy book, so there is no reason to delete it."
 _LONGER = "The grace of policy '{}', which is in force now, is not over."
 _NOT_PURGING = "Its realm is not being purged any more."
+_OTHER_REALM = "Its dataset belongs to another realm now."
 
 
 @dataclass(frozen=True)
@@ -72,19 +78,23 @@ class RecheckResult:
     spared: Mapping[int, str] = field(default_factory=dict)
     # ended branches and tags on them that their policy drops with them
     ended_refs: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
-    # of set aside marks, those that are not deleted for good, and why
+    # of set aside marks, those that are not deleted for good, and those that are brought back, and why
     kept: Mapping[int, str] = field(default_factory=dict)
+    back: Mapping[int, str] = field(default_factory=dict)
+    # marks that stay until others that share all of their data go, in words
+    waits: Mapping[int, str] = field(default_factory=dict)
+    # where transactions share data, by mark the first of those that go together
+    together: Mapping[int, int] = field(default_factory=dict)
 
     def with_(self, newer: "RecheckResult", marks: Iterable[int] = ()) -> "RecheckResult":
         """Add a result that replaces what was known of `marks`."""
         asked = frozenset(marks)
-        return RecheckResult(
-            (self.go - asked) | newer.go,
-            (self.in_latest_view - asked) | newer.in_latest_view,
-            {**{mark: why for mark, why in self.spared.items() if mark not in asked}, **newer.spared},
-            {**{mark: refs for mark, refs in self.ended_refs.items() if mark not in asked}, **newer.ended_refs},
-            {**{mark: why for mark, why in self.kept.items() if mark not in asked}, **newer.kept},
-        )
+        by_mark = {
+            name: {**{mark: value for mark, value in getattr(self, name).items() if mark not in asked}, **getattr(newer, name)}
+            for name in ("spared", "ended_refs", "kept", "back", "waits", "together")
+        }
+        go, latest = (self.go - asked) | newer.go, (self.in_latest_view - asked) | newer.in_latest_view
+        return RecheckResult(go=go, in_latest_view=latest, **by_mark)
 
 
 @dataclass
@@ -142,6 +152,8 @@ class Recheck:
     files: Policies = field(default_factory=Policies)
     # policy book to go by in a preview; None: the ledger's
     book: Sequence[Stored] | None = None
+    # the real ledger in a rehearsal, which `ledger` copies without what was swept or is not due
+    real_ledger: Ledger | None = None
     _versions: dict[Version, Policy | AspectEntry | None] = field(default_factory=dict)
     # entries of the files in comparable form; copies of this share the list
     _loaded: list[Loaded] = field(default_factory=list)
@@ -150,17 +162,19 @@ class Recheck:
     # by mark: the policy in force that justifies it, where that is not the version that made it
     _justified_by: dict[int, Policy] = field(default_factory=dict, init=False)
 
-    def check(self, log: Log, marks: pa.Table, capabilities: Capabilities) -> RecheckResult:
+    def check(
+        self, log: Log, marks: pa.Table, capabilities: Capabilities, wanted: Mapping[tuple[str, str], str] | None = None
+    ) -> RecheckResult:
         """Check marks (rows of the ledger, of datasets whose logs are sound) against their logs.
 
         A transaction missing from the log counts as gone only where the log is the data and a sweep had begun on it. Elsewhere
-        it is spared, and marked again should it come back.
+        it is spared, and marked again should it come back. `wanted`: set aside transactions that their store needs, and why.
         """
         holds = self.holds()
         is_aside = pc.equal(marks["status"], "SWEPT")
         aside, marks = marks.filter(is_aside), marks.filter(pc.invert(is_aside))
         moved = _marked_elsewhere(self.ledger.places.all(), marks)
-        result = RecheckResult(spared=moved).with_(self._check_aside(log, aside))
+        result = RecheckResult(spared=moved).with_(self._check_aside(log, aside, wanted or {}))
         marks = marks.filter(pc.invert(rows_of_marks(marks, moved))) if moved else marks
         for version in sorted(set(zip(marks["policy"].to_pylist(), marks["policy_version"].to_pylist(), strict=True))):
             same = pc.and_(pc.equal(marks["policy"], version[0]), pc.equal(marks["policy_version"], version[1]))
@@ -173,7 +187,9 @@ class Recheck:
                     part = self._recheck_in_force(log, of_version, part, holds, capabilities)
             result = result.with_(part)
         shown = marks if self.confirmed is None else marks.filter(pa.array(is_in_log(marks, self.confirmed)))
-        return replace(result, go=result.go & frozenset([*shown["id"].to_pylist(), *aside["id"].to_pylist()]))
+        result = replace(result, go=result.go & frozenset([*shown["id"].to_pylist(), *aside["id"].to_pylist()]))
+        every = pa.concat_tables([marks, aside])
+        return self._check_shared(log, every, result, holds) if datasets_sharing(log.datasets) else result
 
     def holds(self) -> tuple[Keeper, ...]:
         """Return the holds of files and of people."""
@@ -324,27 +340,90 @@ class Recheck:
                 policies.append(next(policy for policy in own if policy.name == name).model_copy(update={"undo": longest}))
         return [(policies[at], end) if at >= 0 else None for at, end in zip(number.tolist(), due.tolist(), strict=True)]
 
-    def _check_aside(self, log: Log, marks: pa.Table) -> RecheckResult:
-        # Policies are not asked any more; holds, retain rules and realms are.
+    def _check_aside(self, log: Log, marks: pa.Table, wanted: Mapping[tuple[str, str], str]) -> RecheckResult:
+        # Policies are not asked any more. Holds, retain rules and realms keep what is set aside where it is; protection by a
+        # branch, a tag or the store brings it back: it was not there before, or it would not have been set aside.
         if not len(marks):
             return RecheckResult()
         judged, present = self._rows_about(log, marks), self.ledger.holds.in_force(self.as_of, of_purged=False)
-        holds = (*self.file_holds(), *present)
+        holds, attributes = (*self.file_holds(), *present), _attributes_of(judged.datasets)
         positions = judged.positions(marks)
         missing, here = marks.filter(pa.array(positions < 0)), marks.filter(pa.array(positions >= 0))
         kept = self._kept_by_newer(missing, judged.datasets) | self._held(missing, judged.datasets, holds)
-        verdicts = judged.verdicts(RulesInForce((_EVERYTHING,), holds), self.as_of)
-        reasons = verdicts["reasons"].take(pa.array(positions[positions >= 0])).to_pylist()
-        for mark, why in zip(here["id"].to_pylist(), reasons, strict=True):
-            if keeping := [reason for reason in why if reason["code"] in _KEEPS_ASIDE]:
-                kept[mark] = _sentences(keeping)
-        for row in marks.select(["id", "policy", "order"]).to_pylist():
-            realm = realm_of(row["policy"])
-            if realm is not None and self.ledger.realms.of(realm).status not in ("PURGING", "PURGED"):
-                kept.setdefault(row["id"], _NOT_PURGING)
+        back, at = dict[int, str](), pa.array(positions[positions >= 0])
+        # their policy was allowed to take them from a latest view
+        in_latest = frozenset(marks.filter(pc.equal(marks["reason"], _IN_LATEST))["id"].to_pylist())
+        lives = is_same_life(here, judged.rows.select([*TIMES]).take(at)).tolist()
+        holding, pinning = (
+            judged.verdicts(RulesInForce((policy,), holds), self.as_of)["reasons"].take(at).to_pylist()
+            for policy in (_EVERYTHING, _UNPROTECTED)
+        )
+        for mark, is_same, holders, protectors in zip(here["id"].to_pylist(), lives, holding, pinning, strict=True):
+            if by := [reason for reason in holders if reason["code"] in _KEEPS_ASIDE]:
+                kept[mark] = _sentences(by)
+            pins = (Reason.TAG.name,) if mark in in_latest else _PINS
+            if is_same and (by := [reason for reason in protectors if reason["code"] in pins]):
+                back[mark] = _sentences(by)
+        for row in marks.select(["id", "dataset", "transaction", "policy", "reason", "order"]).to_pylist():
+            mark, dataset, realm = row["id"], row["dataset"], realm_of(row["policy"])
+            if realm is not None:
+                # it asks holds, retain rules and its realm alone
+                back.pop(mark, None)
+                if self.ledger.realms.of(realm).status not in ("PURGING", "PURGED"):
+                    kept.setdefault(mark, _NOT_PURGING)
+                elif dataset in attributes and not is_within(attributes[dataset].get(REALM, ""), realm):
+                    kept.setdefault(mark, _OTHER_REALM)
+            elif why := wanted.get((dataset, row["transaction"])):
+                back.setdefault(mark, why)
             if row["order"] == Order.RESTORE:
-                kept.pop(row["id"], None)
-        return RecheckResult(frozenset(marks["id"].to_pylist()) - kept.keys(), kept=kept)
+                kept.pop(mark, None)
+                back.pop(mark, None)
+        kept = {mark: why for mark, why in kept.items() if mark not in back}
+        return RecheckResult(frozenset(marks["id"].to_pylist()) - kept.keys() - back.keys(), kept=kept, back=back)
+
+    def _check_shared(self, log: Log, marks: pa.Table, result: RecheckResult, holds: Sequence[Keeper]) -> RecheckResult:
+        # what would lose nothing is spared; what shares all of its data with other marks waits for them, or goes with them
+        names = [name for name in pc.unique(marks["dataset"]).to_pylist() if name in datasets_sharing(log.datasets)]
+        judged = self._rows_about(log, marks)
+        ledgers = KnownMarks.of(self.ledger, self.real_ledger, names)
+        if not names or (shared := ledgers.of_rows(judged.rows, judged.datasets)) is None:
+            return result
+        of_row, has_undo = np.full(len(judged.rows), -1, dtype=np.int64), self.untils_of(marks, self.as_of)
+        positions = judged.positions(marks)
+        here = positions >= 0
+        here[here] = is_same_life(marks.filter(pa.array(here)), judged.rows.take(pa.array(positions[here])))
+        of_row[positions[here]] = np.asarray(marks["id"])[here]
+
+        def rows_of(ids: Collection[int]) -> Bools:
+            return np.isin(of_row, [*ids])
+
+        verdicts = judged.verdicts(RulesInForce((_UNPROTECTED,), tuple(holds)), self.as_of)
+        of_status = {name: marks.filter(pc.equal(marks["status"], name))["id"].to_pylist() for name in ("SWEPT", "SWEEPING")}
+        comes_back = rows_of([] if "order" not in marks.column_names else marks.filter(pc.equal(marks["order"], Order.RESTORE))["id"].to_pylist())
+        checked = SharedMarks(
+            replace(shared, marked=shared.marked & ~rows_of(result.spared)),
+            flags(pc.equal(join_chunks(verdicts["verdict"]).cast(pa.string()), "spare")),
+            ledgers.asides_in(judged.rows),
+            rows_of(has_undo),
+            rows_of(of_status["SWEEPING"]),
+            ledgers.dues(),
+            join_chunks(judged.rows["dataset"]).cast(pa.string()),
+        )
+        spared, back, waits, together = dict(result.spared), dict(result.back), dict[int, str](), dict[int, int]()
+        in_trash = rows_of(of_status["SWEPT"])
+        for is_trash, into in ((False, spared), (True, back)):
+            going = rows_of(result.go) & ~comes_back & (in_trash if is_trash else ~in_trash)
+            fates = checked.check(going, is_trash)
+            into |= {int(of_row[row]): Reason.NEEDED.text(why) for row, why in fates.needed.items()}
+            waits |= {int(of_row[row]): why for row, why in fates.waits.items()}
+            first: dict[int, int] = {}
+            together |= {int(of_row[row]): first.setdefault(group, int(of_row[row])) for row, group in fates.groups.items()}
+        go = result.go - spared.keys() - back.keys() - waits.keys()
+        return replace(result, go=go, spared=spared, back=back, waits=waits, together=together)
+
+    def kept_of(self, log: Log, transactions: Collection[str]) -> list[str]:
+        """Return those of some transactions, all of one dataset, that a hold or a retain rule keeps."""
+        return kept_among(log, transactions, self.holds(), self.as_of)
 
     def _kept_by_newer(self, marks: pa.Table, datasets: pa.Table) -> dict[int, str]:
         # A retain rule that was there when something was set aside would have kept it. One that came later can't be asked about
@@ -354,8 +433,7 @@ class Recheck:
         kept, attributes = dict[int, str](), _attributes_of(datasets)
         rules = [(rule, at) for rule, at in self.ledger.holds.of_files_since() if isinstance(rule, RetainRule)]
         for row in marks.to_pylist():
-            own = attributes.get(row["dataset"], {})
-            newer = (rule for rule, at in rules if at > row["planned_at"] and holds_dataset(rule, row["dataset"], own))
+            newer = (rule for rule, at in rules if at > row["planned_at"] and _is_about(rule, row["dataset"], attributes))
             if rule := next(newer, None):
                 kept[row["id"]] = Reason.RETAIN_RULE.text(rule.name)
         return kept
@@ -366,8 +444,7 @@ class Recheck:
         kept, attributes = dict[int, str](), _attributes_of(datasets)
         live = [hold for hold in named_holds(holds) if hold.is_live(self.as_of)]
         for row in marks.select(["id", "dataset", "transaction"]).to_pylist():
-            own = attributes.get(row["dataset"], {})
-            about = (hold for hold in live if hold.covers(row["transaction"]) and holds_dataset(hold, row["dataset"], own))
+            about = (hold for hold in live if hold.covers(row["transaction"]) and _is_about(hold, row["dataset"], attributes))
             if hold := next(about, None):
                 kept[row["id"]] = Reason.HOLD.text(hold.name or "")
         return kept
@@ -421,6 +498,11 @@ class Recheck:
 
 def _attributes_of(datasets: pa.Table) -> dict[str, dict[str, str]]:
     return {row["dataset"]: dict(row["attributes"] or ()) for row in datasets.select(["dataset", "attributes"]).to_pylist()}
+
+
+def _is_about(keeper: Keeper, dataset: str, attributes: Mapping[str, Mapping[str, str]]) -> bool:
+    # a dataset that is not there any more may have had any attributes
+    return holds_dataset(keeper, dataset, attributes[dataset]) if dataset in attributes else holds_name(keeper, dataset)
 
 
 def _can_sweep(capabilities: Capabilities, policy: Policy) -> bool:

@@ -12,8 +12,8 @@ import logging
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
 import numpy as np
@@ -30,6 +30,7 @@ from retention_assets.ledger.batches import PLANNED_ROWS, Moved, Planned, Settle
 from retention_assets.ledger.book import Raise
 from retention_assets.ledger.leases import Lease, LeaseLost
 from retention_assets.ledger.schema import ASIDE, OPEN
+from retention_assets.ledger.trash import AskedBy
 from retention_assets.outcomes import Order, Outcome
 from retention_assets.stores.logs import shares_data
 from retention_assets.stores.protocol import Store, StoreFailed, Target
@@ -53,6 +54,7 @@ FIRST_SLICE, SLICE = 5_000, 50_000
 ASKED_LATELY = 1.0
 # seconds after which a reading is checked before anything is planned by it, although it is checked before anything goes
 READ_LATELY = 60.0
+_ANY_TIME = datetime(9999, 1, 1, tzinfo=UTC)
 Targets = Mapping[str, Mapping[int, Target]]
 
 
@@ -102,23 +104,31 @@ class _Round:
                 sweep.permit.check_against(protections)
                 sweep.permit()
         self._read_fresh()
+        # a dataset that is not there has nothing to sweep but its trash
+        gone = [sweep for sweep in self._active() if sweep.reading.token is None]
         left = self._undone(ledger.sweeps.left(sorted(self.active), self.context.names))
         is_aside, only = pc.equal(left["status"], "SWEPT"), self.context.only
         if only is None:
             self._finish_begun(self._sweepable(left.filter(pc.invert(is_aside))))
         self._finish_begun(left.filter(is_aside if only is None else pc.equal(left["order"], only)))
-        for ids in self._due_slices(OPEN, self.first_slice):
+        there = self.active.keys() - {sweep.dataset for sweep in gone}
+        for ids in self._slices(OPEN, self.context.as_of, self.first_slice, there):
             self._sweep_due(self._sweepable(ledger.sweeps.due_rows(ids)))
-        for ids in self._due_slices(ASIDE, SLICE):
-            self._finish_begun(self._undone(ledger.trash.planned(ids)), has_begun=False)
+        # in each run: what is protected anew comes back before its time is over
+        for ids in self._slices(ASIDE, _ANY_TIME, SLICE, self.active):
+            self._look_at_aside(self._undone(ledger.trash.planned(ids)))
+        for sweep in gone:
+            self._refuse_absent(sweep)
         if opened := sorted(self.opened & self.active.keys()):
             ledger.reports.finish_done(self._holder, opened)
         return self.again
 
-    def _due_slices(self, state: str, first: int) -> Iterator[list[int]]:
-        where = (sorted(self.active), self.context.as_of, self.context.names, state)
-        nothing = self.context.only is not None or not self.active
-        for ids in _sliced(np.empty(0, np.int64) if nothing else self.context.ledger.sweeps.due(*where), first):
+    def _slices(self, state: str, until: datetime, first: int, datasets: Collection[str]) -> Iterator[list[int]]:
+        where = (sorted(datasets), until, self.context.names, state)
+        nothing = self.context.only is not None or not datasets
+        every = np.empty(0, np.int64) if nothing else self.context.ledger.sweeps.due(*where)
+        # what shares data is checked together
+        for ids in _sliced(every, max(first, len(every)) if shares_data(self.store) else first):
             if self.context.stop.is_set() or not self.active:
                 break
             yield ids.tolist()
@@ -135,12 +145,12 @@ class _Round:
         lately = moment().running - READ_LATELY if self.store.capabilities.guards else float("inf")
         asked = {name for name in whole if self.active[name].reading.asked_at < lately}
         self._read_again((self._stale(asked) if asked else set()) | (self.active.keys() - whole), whole=True)
-        if absent := [sweep.dataset for sweep in self._active() if sweep.reading.token is None and self.context.only is None]:
-            # what is set aside waits until its dataset is there again, which nobody has to mend
-            work = self.context.ledger.marks.to_sweep(self.context.as_of, absent)
-            for name in (row.dataset for row in work if not row.marks):
-                del self.active[name]
         for sweep in self._active():
+            if sweep.reading.token is not None or self.context.only is Order.RESTORE:
+                self._check_reading(sweep, "nothing of {} is swept")
+
+    def _refuse_absent(self, sweep: DatasetSweep) -> None:
+        if any(row.marks for row in self.context.ledger.marks.to_sweep(self.context.as_of, [sweep.dataset])):
             self._check_reading(sweep, "nothing of {} is swept")
 
     def _read_again(self, datasets: Collection[str], whole: bool = False) -> None:
@@ -205,25 +215,24 @@ class _Round:
 
     # --- what an earlier sweep had begun, and what is due ---
 
-    def _finish_begun(self, left: pa.Table, has_begun: bool = True) -> None:
-        # what was planned earlier: begun by an earlier sweep or a person, or set aside until now
+    def _finish_begun(self, left: pa.Table) -> None:
+        # by an earlier sweep or a person
         if not len(left := self._rows_of_active(left)):
             return
         self._open_reports(left)
         for name, rows in by_dataset(left).items():
-            self.active[name].begun_earlier = frozenset(rows["id"].to_pylist() if has_begun else ())
+            self.active[name].begun_earlier = frozenset(rows["id"].to_pylist())
         self.checked = RecheckResult()
         self._recheck(left)
-        if has_begun:
-            kept = by_dataset(left.filter(rows_of_marks(left, self.checked.kept)))
-            self._settle({name: [*map(self._staying, rows["id"].to_pylist())] for name, rows in kept.items()})
+        stays = {**self.checked.kept, **self.checked.back, **self.checked.waits}
+        staying = by_dataset(left.filter(rows_of_marks(left, stays)))
+        self._settle({name: [_staying(mark, stays[mark]) for mark in rows["id"].to_pylist()] for name, rows in staying.items()})
         expired: dict[str, list[Settlement]] = {}
         going = self._rows_of_active(left, self.checked.go)
         for name, rows in by_dataset(going).items():
             sweep = self.active[name]
             with self._alone(sweep):
-                sweep.places = frozenset(rows["place"].to_pylist())
-                sweep.check_places()
+                self._compare_places(sweep, rows)
                 sweep.result.planned += len(rows)
                 expired[name] = sweep.settle_expired(rows)
         self._settle(expired)
@@ -231,10 +240,34 @@ class _Round:
             sweep.done |= {answer.mark for answer in expired[sweep.dataset]}
         # what waits to expire gets its time once more: the sweep that began it may have died before giving it
         for batch, targets in self._justified_batches(self._undone(going), left):
-            self._finish_batch(batch, targets if has_begun else self._begin(batch, targets))
+            self._finish_batch(batch, targets)
 
-    def _staying(self, mark: int) -> Settlement:
-        return Settlement(mark, Outcome.FAILED, error=f"It stays set aside. {self.checked.kept[mark]}")
+    def _look_at_aside(self, aside: pa.Table) -> None:
+        # what is protected anew comes back; what is over is deleted for good
+        if not len(aside := self._rows_of_active(aside)):
+            return
+        self.checked = RecheckResult()
+        self._recheck(aside)
+        back = self._rows_of_active(aside, self.checked.back)
+        where = (sorted(self.active), self.context.as_of, self.context.names, ASIDE)
+        over = self.checked.go.intersection(self.context.ledger.sweeps.due(*where).tolist() if self.active else ())
+        for rows, order in ((back, Order.RESTORE), (self._rows_of_active(aside, over), Order.DELETE_ASIDE)):
+            if not len(rows):
+                continue
+            rows = rows.set_column(rows.column_names.index("order"), "order", pa.array([order] * len(rows), pa.string()))
+            self._open_reports(rows)
+            for name, own in by_dataset(rows).items():
+                self.active[name].begun_earlier = frozenset()
+                self._compare_places(self.active[name], own)
+                self.active[name].result.planned += len(own)
+            for batch, targets in self._justified_batches(rows, aside):
+                self._finish_batch(batch, self._begin(batch, targets))
+
+    def _compare_places(self, sweep: DatasetSweep, rows: pa.Table) -> None:
+        # the trash is known by itself, wherever its dataset is by now
+        planned = rows.filter(pc.not_equal(rows["status"], "SWEPT"))
+        sweep.places = frozenset(planned["place"].to_pylist()) or frozenset({None})
+        sweep.check_places()
 
     def _sweep_due(self, due: pa.Table) -> None:
         if not len(due):
@@ -278,7 +311,7 @@ class _Round:
             sweep.permit.check_against(str(protections[0]))
             sweep.checked_under = protections
         log, capabilities = self._log_of(names), self.store.capabilities
-        result = self.context.recheck.check(log, rows, capabilities)
+        result = self.context.recheck.check(log, rows, capabilities, self._wanted_again(rows))
         self.checked = self.checked.with_(result, rows["id"].to_pylist())
         self.hidden -= names
         if result.spared:
@@ -288,6 +321,21 @@ class _Round:
         faults = self.context.independent_check.faults(log, goes, capabilities.log_is_complete, self.context.as_of, keepers)
         for sweep in self._active(faults):
             self._take_out(sweep, Refused(faults[sweep.dataset]))
+        for sweep in self._active(names):
+            own = rows.filter(pc.equal(rows["dataset"], sweep.dataset))
+            with self._alone(sweep):
+                sweep.check_shared(own.filter(rows_of_marks(own, self.checked.go)))
+            sweep.note_waiting(own, self.checked.waits)
+
+    def _wanted_again(self, rows: pa.Table) -> Mapping[tuple[str, str], str]:
+        # what is set aside, and its store needs now
+        wanted: dict[tuple[str, str], str] = {}
+        for name, own in by_dataset(rows.filter(pc.equal(rows["status"], "SWEPT"))).items():
+            sweep = self.active[name]
+            with self._alone(sweep):
+                answer = sweep.wanted_again(own["transaction"].to_pylist())
+                wanted |= {(name, transaction): why for transaction, why in answer.items()}
+        return wanted
 
     def _recheck_if_changed(self, batch: Batch, rows: pa.Table, unguarded: Collection[str]) -> None:
         # `unguarded`: datasets whose log may have changed since it was read
@@ -376,7 +424,7 @@ class _Round:
 
     def _batches(self, rows: pa.Table) -> Iterator[Batch]:
         # at the pace of their policies, until a stop
-        for batch in cut_batches(rows, self.context.recheck.sweeps_of(rows), shares_data(self.store)):
+        for batch in cut_batches(rows, self.context.recheck.sweeps_of(rows), self.checked.together):
             if self.context.stop.is_set() or not any(name in self.active for name in batch.targets):
                 continue
             takes = batch.takes()
@@ -417,7 +465,7 @@ class _Round:
                     aside="" if batch.order is Order.DELETE else f"{plan}/{mark}",
                 )
                 for mark, (transaction, note, plan) in batch.targets[sweep.dataset].items()
-                if mark in go
+                if mark in (self.checked.back if batch.order is Order.RESTORE and not sweep.begun_earlier else go)
             }
             for sweep in self._active(batch.targets)
         }
@@ -444,7 +492,10 @@ class _Round:
         plans = [sweep.plan for sweep in datasets if sweep.plan]
         marks = [mark for sweep in datasets for mark in targets[sweep.dataset]]
         leases = [sweep.lease for sweep in datasets]
-        if batch.order is Order.DELETE_ASIDE:
+        if batch.order is Order.RESTORE:
+            why = next((self.checked.back[mark] for mark in marks), "")
+            begun = ledger.trash.begin(leases, marks, batch.order, AskedBy(self._holder, why)) if marks else Moved({}, {})
+        elif batch.order is Order.DELETE_ASIDE:
             begun = ledger.trash.begin(leases, marks, batch.order)
         else:
             begun = ledger.sweeps.begin(leases, plans, marks, batch.until) if marks else Moved({}, {})
@@ -470,8 +521,13 @@ class _Round:
                 answers[sweep.dataset] = [Settlement(mark, Outcome.WITHHELD) for mark in targets[sweep.dataset]]
             elif sweep.dataset in self.active:
                 answers[sweep.dataset] = sweep.execute(targets[sweep.dataset], batch)
+        if batch.order is Order.RESTORE:
+            answers = {name: [self._with_witness(answer) for answer in given] for name, given in answers.items()}
         self._settle(answers)
         for sweep in self._active(answers):
+            restored = {answer.mark for answer in answers[sweep.dataset] if answer.outcome is Outcome.RESTORED}
+            if back := restored & self.checked.back.keys():
+                sweep.hold_restored({mark: batch.targets[sweep.dataset][mark][0] for mark in back})
             withheld = {answer.mark: answer.error for answer in answers[sweep.dataset] if answer.outcome is Outcome.WITHHELD}
             sweep.done |= batch.targets[sweep.dataset].keys() - withheld.keys()
             if not withheld:
@@ -488,6 +544,10 @@ class _Round:
                     # by the store: what it begins is known by its folder in the trash, so it may not fail
                     raise Refused(f"what was begun of {sweep.dataset} could not be finished: {fault}")
                 self._once_more(sweep)
+
+    def _with_witness(self, answer: Settlement) -> Settlement:
+        why = self.checked.back.get(answer.mark) if answer.outcome is Outcome.RESTORED else None
+        return replace(answer, error=why) if why else answer
 
     def _settle(self, answers: Mapping[str, Sequence[Settlement]]) -> None:
         # a mark that only has its time now stays begun, until a later look finds it gone
@@ -557,6 +617,10 @@ class _Round:
         rows = _rows_of(rows, self.active)
         done = pa.chunked_array([sweep.everything_done() for sweep in self._active()], pa.int64())
         return rows.filter(pc.invert(pc.is_in(rows["id"], done))) if len(done) else rows
+
+
+def _staying(mark: int, why: str) -> Settlement:
+    return Settlement(mark, Outcome.FAILED, error=f"It stays set aside. {why}")
 
 
 def _datasets_of(rows: pa.Table) -> Set[str]:

@@ -6,7 +6,7 @@ in plain Python that reads like the rules, and the decision is spread.
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from fractions import Fraction
@@ -37,6 +37,7 @@ from retention_assets.frames.verdicts.counts import rows_kept
 from retention_assets.frames.verdicts.decisions import CANDIDATE_MARKS, Facts, VerdictTable, decide
 from retention_assets.frames.verdicts.reasons import Reason
 from retention_assets.frames.verdicts.selectors import NEXT_LOOKS, NextLooks, SelectorLine, TimeBound, cut_off, unmet_lines
+from retention_assets.frames.verdicts.shared_data import SharedData, datasets_sharing
 from retention_assets.frames.verdicts.table_windows import Windows, next_ref_ends, remaining_scopes, window_ends, windows_of
 from retention_assets.frames.verdicts.where_condition import evaluate
 from retention_assets.frames.views.branch_views import Protection, protection, references
@@ -66,6 +67,8 @@ def columns_for(policies: Sequence[Policy], datasets: pa.Table | None = None, ke
     conditions = [rule.where for rule in rules]
     if datasets is not None and attribute_of(datasets, OWN_CLASSES).null_count < len(datasets):
         wanted.add("attributes")
+    if datasets is not None and datasets_sharing(datasets):
+        wanted |= {"attributes", *TIMES}
     for policy in policies:
         select = policy.select
         lines = [select.older_than, *(window.older_than for window in policy.branches.windows)]
@@ -99,7 +102,7 @@ def candidate_marks(
     """Judge every transaction of a sound log, in the order of the log.
 
     `known` (dataset, transaction) are marked or swept already, and don't count towards limits. If they have times (opened_at,
-    closed_at), only rows with the same times are meant.
+    closed_at), only rows with the same times are meant. If it says which are `swept`, data that transactions share is judged.
     """
     return verdicts_and_reevaluation(log, datasets, policies, holds, as_of, known, watch=False)[0]
 
@@ -141,6 +144,7 @@ def verdicts_and_reevaluation(
     chosen = datasets_chosen_by(log, bounds, datasets, [policy.datasets for policy in policies])
     groups, member = np.unique(chosen, axis=0, return_inverse=True)
     fresh = _fresh(log, known) if known is not None and any(policy.limits for policy in policies) else None
+    known = known if known is not None and "swept" in known.column_names and datasets_sharing(datasets) else None
     sparing = _datasets_denying(datasets, WINDOW_SPARES, "false")
     uses_windows = sparing or any(policy.select.from_table or policy.drops_refs for policy in policies)
     windows = windows_of(datasets) if uses_windows else {}
@@ -157,7 +161,8 @@ def verdicts_and_reevaluation(
         part = log if len(groups) == 1 else _slices(log, bounds, members)
         applying = [policy for policy, is_about in zip(policies, group, strict=True) if is_about]
         fresh_rows = None if fresh is None else fresh[np.repeat(member.reshape(-1) == number, np.diff(bounds))]
-        rows, next_looks = _judge(part, applying, held[members], fresh_rows, evaluation)
+        shared = None if known is None else SharedData.of(part, datasets, known)
+        rows, next_looks = _judge(part, applying, held[members], fresh_rows, evaluation, shared)
         parts.append(rows)
         times.append(next_looks)
     when = pa.concat_tables(times)
@@ -216,7 +221,12 @@ def _fresh(log: pa.Table, known: pa.Table) -> Bools:
 
 
 def _judge(
-    log: pa.Table, policies: Sequence[Policy], held: Bools, fresh: Bools | None, evaluation: _Evaluation
+    log: pa.Table,
+    policies: Sequence[Policy],
+    held: Bools,
+    fresh: Bools | None,
+    evaluation: _Evaluation,
+    shared: SharedData | None,
 ) -> tuple[pa.Table, pa.Table]:
     # Whole datasets that the same policies are about. `held` is datasets x holds; `fresh` are rows not yet marked or swept, if
     # there are limits.
@@ -233,7 +243,7 @@ def _judge(
     )
     empty = None if empty is None else empty & (history.type == DELETE)
     hold = _first_hold_of(history, keepers, held, empty)
-    rule = _first_rule_of(scopes, keepers, held, evaluation.as_of, on_line)
+    rule = _with_bases(_first_rule_of(scopes, keepers, held, evaluation.as_of, on_line), history, empty)
     in_window = _in_windows(scopes, evaluation, on_line)
     closed = np.zeros(len(history), dtype=bool)
     for rows in (forbidden, uncommittable, in_window, empty):
@@ -241,13 +251,17 @@ def _judge(
     pinned = [(remaining if policy.drops_refs else protected).tag < FAR for policy in policies]
     referenced = references(history)
     free = [~pins & (hold < 0) & (rule < 0) & ~closed & ~referenced.is_referenced for pins in pinned]
-    over = np.zeros((len(history.starts), len(policies)), dtype=bool)
-    for number, (policy, line) in enumerate(zip(policies, lines, strict=True)):
-        if policy.limits:
-            latest = (remaining if policy.drops_refs else protected).branch
-            may = ~closed if policy.latest_view else ~closed & (latest == FAR)
-            may = may if fresh is None else may & history.column(fresh)
-            over[:, number] = _over_limit(policy.limits, history, may & free[number] & (line == 0))
+
+    def over_limits(needed: Bools) -> Bools:
+        over = np.zeros((len(history.starts), len(policies)), dtype=bool)
+        for number, (policy, line) in enumerate(zip(policies, lines, strict=True)):
+            if policy.limits:
+                latest = (remaining if policy.drops_refs else protected).branch
+                may = ~closed if policy.latest_view else ~closed & (latest == FAR)
+                may = may if fresh is None else may & history.column(fresh)
+                over[:, number] = _over_limit(policy.limits, history, may & ~needed & free[number] & (line == 0))
+        return over
+
     facts_of_rows = (
         protected.branch < FAR, protected.tag < FAR, hold >= 0, (history.status == OPEN) & ~history.independent,
         remaining.branch < FAR, remaining.tag < FAR, forbidden, referenced.is_referenced, uncommittable, rule >= 0,
@@ -257,13 +271,29 @@ def _judge(
     for bit, fact in enumerate(facts_of_rows):
         if fact is not None:
             flags |= fact.astype(np.uint16) << np.uint16(bit)
-    facts, combination = combinations(history, lines, over, flags)
-    decisions = [decide(fact, policies) for fact in facts]
-    table = VerdictTable(decisions, policies, keepers, history, referenced.names)
+    needed = np.zeros(len(history), dtype=bool)
+    over = over_limits(needed) if shared is None else np.zeros((len(history.starts), len(policies)), dtype=bool)
+    while True:
+        facts, combination = combinations(history, lines, over, flags | (needed.astype(np.uint16) << np.uint16(_NEEDED)))
+        decisions = [decide(fact, policies) for fact in facts]
+        marks = np.array([decision.verdict == "mark" for decision in decisions], dtype=bool)[combination]
+        if shared is None:
+            break
+        # what limits spare is retained, and needs its data
+        guarded = history.in_log_order((hold >= 0) | (rule >= 0) | (protected.branch < FAR) | (protected.tag < FAR))
+        kept = shared.retained(history.in_log_order(marks | needed), guarded)
+        more = needed | (marks & history.column(~kept & ~shared.frees(kept)))
+        now_over = over | over_limits(more)
+        if np.array_equal(more, needed) and np.array_equal(now_over, over):
+            break
+        needed, over = more, now_over
+    needers, needer = (), np.zeros(len(history), dtype=np.int32)
+    if shared is not None and needed.any():
+        needers, needer = _needers(shared, history, needed, kept)
+    table = VerdictTable(decisions, policies, keepers, history, referenced.names, needers)
     next_looks = NEXT_LOOKS.empty_table()
     if looks:
         looks.add_ends(keepers, held, next_ref_ends(history, evaluation.windows, evaluation.as_of) if drops else None)
-        marks = np.array([decision.verdict == "mark" for decision in decisions], dtype=bool)[combination]
         new = marks if fresh is None else marks & history.column(fresh)
         # New marks no longer count towards the limits that were exceeded.
         next_looks = looks.table(over.any(axis=1) & np.logical_or.reduceat(new, history.starts))
@@ -271,7 +301,8 @@ def _judge(
     branch, tag, ref = _witnesses(history, protected, remaining)
     nobody = np.zeros(len(history), dtype=np.int32)
     referrer = nobody if referenced.witness is None else referenced.witness
-    witnesses = [history.in_log_order(rank) for rank in (branch, tag, hold, rule, ref, nobody, nobody, nobody, referrer)]
+    by_row = (branch, tag, hold, rule, ref, nobody, nobody, nobody, referrer, needer)
+    witnesses = [history.in_log_order(rank) for rank in by_row]
     parts = []
     for begin in range(0, len(history), _ROWS_AT_ONCE):
         here = slice(begin, begin + _ROWS_AT_ONCE)
@@ -287,6 +318,15 @@ def _witnesses(history: History, protected: Protection, remaining: Protection) -
         (protected.branch < FAR) & (remaining.branch == FAR), protected.branch, tag + np.int32(len(history.branches.names))
     )
     return branch, tag, over.astype(np.int32)
+
+
+def _needers(shared: SharedData, history: History, needed: Bools, kept: Bools) -> tuple[Sequence[str], Ranks]:
+    # Who needs all data of each of these rows, as sentences and, for each row, the place of its own.
+    at = np.flatnonzero(history.in_log_order(needed))
+    sentences = pa.array(shared.needers(kept, at), pa.string()).dictionary_encode()
+    place = np.zeros(len(history), dtype=np.int32)
+    place[at] = sentences.indices.to_numpy()
+    return sentences.dictionary.to_pylist(), history.column(place)
 
 
 def _datasets_denying(datasets: pa.Table, key: str, but: str = "true") -> frozenset[str]:
@@ -318,16 +358,36 @@ def _first_hold_of(history: History, keepers: Sequence[Keeper], held: Bools, emp
             ids = history.log["transaction"].take(pa.array(history.rows[at])).to_pylist()
             rows[at] = protecting(ids, hold.transactions)
         first[rows] = number
-    if empty is not None:
-        # a version without files of its own has those of the one before it
-        at = np.flatnonzero(empty)
-        base = history.nearest_above(at)
-        at, base = at[(base >= 0) & (first[at] >= 0)], base[(base >= 0) & (first[at] >= 0)]
-        # the first hold of any of them
-        first = np.where(first < 0, len(keepers), first)
-        np.minimum.at(first, base, first[at])
-        first = np.where(first < len(keepers), first, -1).astype(np.int32)
-    return first
+    return _with_bases(first, history, empty)
+
+
+def _with_bases(first: Ranks, history: History, empty: Bools | None) -> Ranks:
+    # A version without files of its own has those of the one before it: what keeps it keeps that one.
+    if empty is None:
+        return first
+    at = np.flatnonzero(empty)
+    base = history.nearest_above(at)
+    at, base = at[(base >= 0) & (first[at] >= 0)], base[(base >= 0) & (first[at] >= 0)]
+    # the first keeper of any of them
+    last = np.iinfo(np.int32).max
+    first = np.where(first < 0, last, first)
+    np.minimum.at(first, base, first[at])
+    return np.where(first < last, first, -1).astype(np.int32)
+
+
+def kept_among(log: Log, transactions: Collection[str], keepers: Sequence[Keeper], as_of: datetime) -> list[str]:
+    """Return those of some transactions, all of the one dataset of a sound log, that a hold or a retain rule keeps."""
+    rows = in_one_piece(log.transactions)
+    if not len(rows) or not transactions:
+        return []
+    history, live = History(rows, micros(as_of), copied_datasets(log.datasets)), [one for one in keepers if one.is_live(as_of)]
+    held = datasets_chosen_by(rows, bounds_of(rows), log.datasets, [keeper.datasets for keeper in live], are_holds=True)
+    empty = history.rows_of(datasets_with(log.datasets, EMPTY_VERSIONS, "kept"))
+    empty = None if empty is None else empty & (history.type == DELETE)
+    rule = _with_bases(_first_rule_of(ScopeTable(history), live, held, as_of, None), history, empty)
+    is_kept = history.in_log_order((_first_hold_of(history, live, held, empty) >= 0) | (rule >= 0))
+    names: list[str] = rows["transaction"].filter(pa.array(is_kept)).to_pylist()
+    return sorted({*names}.intersection(transactions))
 
 
 def retained_by(rules: Sequence[RetainRule], log: Log, as_of: datetime) -> Bools:
@@ -373,7 +433,9 @@ def _first_rule_of(
 # size of a table with a place for each possible combination; beyond it only those that occur get a place
 _MOST_KEYS = 1 << 20
 # boolean facts of a row, in the order of `Facts`
-_FLAGS = 12
+_FLAGS = 13
+# place of the last of them, which follows from a first decision
+_NEEDED = 12
 
 
 def combinations(

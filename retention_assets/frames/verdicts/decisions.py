@@ -57,6 +57,8 @@ class Facts:
     in_window: bool
     # neither adds nor removes a file
     empty: bool
+    # retained transactions need all of its data
+    needed: bool
 
     def in_latest(self, policy: Policy) -> bool:
         return self.latest_then if policy.drops_refs else self.latest
@@ -89,6 +91,7 @@ def decide(facts: Facts, policies: Sequence[Policy]) -> Decision:
         (Reason.FORMAT_V3, facts.uncommittable),
         (Reason.TABLE_WINDOW, facts.in_window),
         (Reason.REFERRED_TO, facts.referenced and not purging),
+        (Reason.NEEDED, facts.needed),
     )
     keeping = [(reason, -1) for reason, keeps in kept_by if keeps]
     if free and not keeping:
@@ -135,6 +138,7 @@ _BY_ROW = (
     (Reason.FORMAT_V3,),
     (Reason.TABLE_WINDOW,),
     (Reason.REFERRED_TO,),
+    (Reason.NEEDED,),
 )
 # witnesses of a dataset that forbids deleting its files, and of a table that can't be committed to
 _FORBIDS = "gc.enabled=false"
@@ -170,6 +174,7 @@ class VerdictTable:
         keepers: Sequence[Keeper],
         history: History,
         referrers: Sequence[str],
+        needers: Sequence[str],
     ) -> None:
         names = [policy.name for policy in policies]
         self._verdict = np.array([VERDICTS.index(decision.verdict) for decision in decisions], dtype=np.int32)
@@ -187,7 +192,9 @@ class VerdictTable:
         branches, tags = history.branches.names, history.tags.names
         refs = [*(f"branch {name}" for name in branches), *(f"tag {name}" for name in tags)]
         keeper_names = [keeper.name or "" for keeper in keepers]
-        per_row = (branches, tags, keeper_names, keeper_names, refs, [_FORBIDS], [_FORMAT], [SUPERSEDED_WINDOW], referrers)
+        per_row = (
+            branches, tags, keeper_names, keeper_names, refs, [_FORBIDS], [_FORMAT], [SUPERSEDED_WINDOW], referrers, needers,
+        )  # fmt: skip
         for reasons, own in zip(_BY_ROW, per_row, strict=True):
             kinds = np.array([reason in reasons for reason, _ in flat], dtype=bool)
             self._by_row.append((kinds, len(words)) if kinds.any() else None)

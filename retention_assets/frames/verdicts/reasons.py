@@ -20,6 +20,7 @@ class Reason(Enum):
     RETAIN_RULE = "Retain rule {witness} keeps it."
     GC_DISABLED = "Its table forbids deleting its files: property {witness}."
     REFERRED_TO = "Retained data refers to it, according to {witness}."
+    NEEDED = "Nothing would go with it: {sentence}."
     TABLE_WINDOW = "It is inside the window of its table ({witness}), in which readers may still need its files."
     LIMIT = "Policy {witness} would mark more of this dataset than its limits allow, so it marks nothing here."
 
@@ -66,7 +67,7 @@ class Reason(Enum):
         return _NUMBERS[self]
 
     def text(self, witness: str | None) -> str:
-        return self.value.replace("{witness}", f"'{witness}'")
+        return self.value.replace("{witness}", f"'{witness}'").replace("{sentence}", witness or "")
 
 
 _NUMBERS = {reason: number for number, reason in enumerate(Reason, 1)}
@@ -81,6 +82,7 @@ SPARING = frozenset(
         Reason.FORMAT_V3,
         Reason.REFERRED_TO,
         Reason.TABLE_WINDOW,
+        Reason.NEEDED,
         Reason.LIMIT,
     }
 )

@@ -1,14 +1,13 @@
 """Lists, moves and deletes the files of a table. Nothing else of this store deletes."""
 
 import hashlib
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import cast
 
 from retention_assets.outcomes import Order
 from retention_assets.stores.concurrency import map_concurrently
-from retention_assets.stores.delta.table import Table
 from retention_assets.stores.places import TRASH, DeletionPace, DueObject, Entry, Place, TrashPlace
 from retention_assets.stores.protocol import Permit, SweptTarget
 
@@ -29,7 +28,11 @@ class TableFiles:
         return {entry.key: entry for part in listed for entry in part}
 
     def carry_out(
-        self, order: Order, table: Table, names: Collection[str], listing: Mapping[str, Entry] | None = None
+        self,
+        order: Order,
+        size_of: Callable[[str], int],
+        names: Collection[str],
+        listing: Mapping[str, Entry] | None = None,
     ) -> list[SweptTarget]:
         """Delete files, move them to the trash of their table or back, or delete them there; one outcome for each."""
         pace = DeletionPace(0)
@@ -43,7 +46,7 @@ class TableFiles:
             return f"it has {entry.size} bytes, and not {size}" if size > 0 and entry.size != size else None
 
         aside = [DueObject(name, aside=_folder_in_trash(name)) for name in names]
-        sizes = {one.key: table.sizes[table.numbers_of_names[one.key]] for one in aside}
+        sizes = {one.key: size_of(one.key) for one in aside}
         sizes |= {f"{TRASH}/{one.aside}/{one.key.rpartition('/')[2]}": sizes[one.key] for one in aside}
         return cast(TrashPlace, self.place).carry_out(order, aside, check, self.permit, pace, self.parallelism)
 

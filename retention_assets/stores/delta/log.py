@@ -13,8 +13,12 @@ from dataclasses import dataclass, field
 from threading import Lock, RLock
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from retention_assets.errors import Refused
-from retention_assets.frames.log import COPIED_TIMES, EMPTY_VERSIONS, STRAYS, SUPERSEDED_WINDOW, WINDOW_SPARES
+from retention_assets.frames.arrays import Bools
+from retention_assets.frames.log import COPIED_TIMES, EMPTY_VERSIONS, SHARED_DATA, STRAYS, SUPERSEDED_WINDOW, WINDOW_SPARES
+from retention_assets.frames.verdicts.shared_data import CLAIMED, LIVES, MISSING
 from retention_assets.policy.durations import from_micros
 from retention_assets.stores.delta.actions import read_checkpoint, read_commit
 from retention_assets.stores.delta.folder import LogFile, TableFolder
@@ -198,17 +202,23 @@ class Pins:
         return pinned | newest
 
 
-def lines_of(dataset: str, table: Table, pins: Pins, spares: bool, strays: int) -> Iterator[Line]:
-    """Yield the lines of a table: about itself, its versions, its newest version as branch `main`, and its pins."""
+def lines_of(
+    dataset: str, table: Table, pins: Pins, spares: bool, strays: int, claimed: Mapping[int, str], missing: Bools
+) -> Iterator[Line]:
+    """Yield the lines of a table: about itself, its versions, its newest version as branch `main`, and its pins.
+
+    `claimed`: files that stay, by number, with what needs them; `missing` tells of each file if it is not there.
+    """
     window = round(table.interval(DELETED_FILES).total_seconds() * 1000)
     attributes = {
         "table": table.id, DELETED_FILES: table.text_of(DELETED_FILES),
-        SUPERSEDED_WINDOW: str(window), EMPTY_VERSIONS: "kept", STRAYS: str(strays),
+        SUPERSEDED_WINDOW: str(window), EMPTY_VERSIONS: "kept", SHARED_DATA: "version", STRAYS: str(strays),
         **({WINDOW_SPARES: "true"} if spares else {}), **({COPIED_TIMES: "copied"} if table.is_copied else {}),
         **{name: table.properties[name] for name in (LOG_RETENTION, LOG_CLEANUP) if name in table.properties},
     }  # fmt: skip
     yield {"dataset": dataset, "attributes": attributes}
-    own = table.exclusive_files()
+    own, lives, claims = table.exclusive_files(), table.lives(claimed), _claims(table, claimed)
+    lost = table.counts(table.versions, missing)
     before = None
     for version in table.versions.values():
         facts = {"operation": version.operation, "engine": version.engine, "user_metadata": version.user_metadata}
@@ -222,8 +232,22 @@ def lines_of(dataset: str, table: Table, pins: Pins, spares: bool, strays: int) 
             "attributes": {
                 **{name: text for name, text in facts.items() if text},
                 "data_change": "true" if version.changes_data else "false",
+                **{key: text for key, text in ((LIVES, lives.get(number)), (CLAIMED, claims.get(number))) if text},
+                **({MISSING: str(lost[number])} if lost[number] else {}),
             },
         }  # fmt: skip
         before = str(number)
     yield {"dataset": dataset, "branch": "main", "head": before}
     yield from ({"dataset": dataset, "tag": name, "head": str(number)} for number, own in pins.names.items() for name in own)
+
+
+def _claims(table: Table, claimed: Mapping[int, str]) -> dict[int, str]:
+    # by version, what else needs a file of it
+    if not claimed:
+        return {}
+    files = np.zeros(len(table.names), dtype=bool)
+    files[[*claimed]] = True
+    having = (number for number, count in table.counts(table.versions, files).items() if count)
+    if len(names := {*claimed.values()}) == 1:
+        return dict.fromkeys(having, names.pop())
+    return {number: claimed[int(own[files[own]][0])] for number in having if len(own := table.files_of(number))}

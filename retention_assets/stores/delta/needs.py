@@ -10,6 +10,7 @@ import numpy as np
 
 from retention_assets.errors import Refused, quote
 from retention_assets.frames.arrays import Bools, Ints
+from retention_assets.outcomes import Order
 from retention_assets.stores.delta.folder import CHANGE_DATA
 from retention_assets.stores.delta.log import Pins
 from retention_assets.stores.delta.table import Table
@@ -22,10 +23,11 @@ _SHOWN = 20
 
 @dataclass(frozen=True)
 class Swept:
-    """Versions that were swept before: deleted, and set aside."""
+    """Versions that were swept before: deleted, and set aside; and those of both that a hold or a retain rule names."""
 
     deleted: frozenset[int] = frozenset()
     aside: frozenset[int] = frozenset()
+    kept: frozenset[int] = frozenset()
 
 
 class VersionNote(NamedTuple):
@@ -44,9 +46,10 @@ class Needs:
     """Who needs the files of a table while some versions are swept."""
 
     table: Table
-    # versions with files that stay
+    # versions with files that are retained, and others that keep their files from going now
     versions: frozenset[int]
-    # by file: the newest of these versions that has it, -1 if none has
+    others: frozenset[int]
+    # by file: the newest of all these versions that has it, -1 if none has
     newest: Ints
     # tables that refer to files, by file
     claimed: Mapping[int, str]
@@ -59,15 +62,20 @@ class Needs:
         swept: Swept,
         targets: Collection[int],
         claimed: Mapping[str, str],
-        keeps_aside: bool = False,
+        missing: Bools,
+        order: Order = Order.DELETE,
     ) -> Self:
-        """Retain all but some targets and what was swept before, and what is pinned in any case."""
-        gone = {*swept.deleted, *targets, *(() if keeps_aside else swept.aside)}
+        """Retain all but some targets and what was swept before; of that what is pinned, held, or whole again.
+
+        What is set aside keeps its files from being deleted, not from being set aside. `missing`: files that are not there.
+        """
+        lost = table.counts(swept.deleted & table.versions.keys(), missing)
+        again = {number for number, count in lost.items() if not count} | swept.kept
+        gone = (swept.deleted | swept.aside) - again | {*targets}
         kept = {version.number for version in table.versions.values() if not version.is_empty} - gone
         kept |= {table.base_of(number) for number in pins.of_bases(table)}
-        numbers = table.numbers_of_names
-        by_file = {numbers[name]: other for name, other in claimed.items() if name in numbers}
-        return cls(table, frozenset(kept), table.newest_of(kept), by_file)
+        others = frozenset() if order is Order.SET_ASIDE else swept.aside - {*targets}
+        return cls(table, frozenset(kept), others, table.newest_of(kept | others), claimed_files(table, claimed))
 
     @property
     def wanted(self) -> Bools:
@@ -86,7 +94,8 @@ class Needs:
     def witness(self, file: int) -> str:
         """Say who needs a file, as the beginning of a sentence."""
         if self.newest[file] >= 0:
-            return f"version {self.newest[file]} needs"
+            is_aside = self.newest[file] not in self.versions
+            return f"version {self.newest[file]}{', which is set aside,' if is_aside else ''} needs"
         return f"{self.claimed[file]} needs" if file in self.claimed else "another folder has"
 
     def sentence(self, version: int) -> str:
@@ -127,22 +136,50 @@ def number_of(transaction: str) -> int:
     return int(transaction) if transaction.isdecimal() and str(int(transaction)) == transaction else -1
 
 
+def claimed_files(table: Table, claimed: Mapping[str, str]) -> dict[int, str]:
+    """Return who else needs files of a table, by the number of the file."""
+    numbers = table.numbers_of_names
+    return {numbers[name]: other for name, other in claimed.items() if name in numbers}
+
+
 def prepare_versions(
-    table: Table, pins: Pins, swept: Swept, transactions: Sequence[str], claimed: Mapping[str, str]
+    table: Table, pins: Pins, swept: Swept, transactions: Sequence[str], claimed: Mapping[str, str], missing: Bools
 ) -> list[PreparedTarget]:
     """Return a note for each version, and the bytes that go if all of them do, each file counted once."""
     going = {name: number for name in transactions if (number := number_of(name)) in table.versions}
-    needs = Needs.of(table, pins, swept, going.values(), claimed)
+    needs = Needs.of(table, pins, swept, going.values(), claimed, missing)
     owner, due = table.newest_of(going.values()), ~needs.needed
     sizes = np.bincount(owner[due & (owner >= 0)], table.file_sizes()[due & (owner >= 0)], table.newest + 1)
-    counts = table.counts(going.values(), due)
     note = json.dumps(VersionNote(table.id, table.newest))
     return [
-        PreparedTarget(name, int(sizes[going[name]]), note, kept_readable=not counts[going[name]])
-        if name in going
-        else PreparedTarget(name, 0)
+        PreparedTarget(name, int(sizes[going[name]]), note) if name in going else PreparedTarget(name, 0)
         for name in transactions
     ]
+
+
+def wanted_again(
+    table: Table, pins: Pins, swept: Swept, versions: Collection[int], claimed: Mapping[str, str], missing: Bools
+) -> dict[int, str]:
+    """Return those of some set aside versions that are needed, and by whom: what is pinned, and what has files that are missed.
+
+    Of several that have a missed file, the one with the fewest others.
+    """
+    pinned, needs = pins.of_bases(table), Needs.of(table, pins, swept, (), claimed, missing, Order.SET_ASIDE)
+    wanted = {number: _sentence(pinned[number]) for number in versions if number in pinned}
+    missed = needs.wanted & missing
+    for number in wanted:
+        missed[table.files_of(number)] = False
+    others = table.counts({*versions}, missing & ~missed)
+    for number in sorted(versions, key=lambda version: (others[version], version)):
+        files = table.files_of(number)
+        if number not in wanted and len(own := files[missed[files]]):
+            wanted[number] = _sentence(f"{needs.witness(int(own[0]))} {needs.name(int(own[0]))}, a file of it")
+            missed[files] = False
+    return wanted
+
+
+def _sentence(words: str) -> str:
+    return f"{words[:1].upper()}{words[1:]}."
 
 
 def remains_of(needs: Needs, targets: Sequence[Target], listing: Mapping[str, Entry]) -> dict[str, Remains]:

@@ -47,14 +47,27 @@ class OtherTables:
     # as read last, by the folder
     _clones: Mapping[str, _Read] = field(default_factory=dict)
     _tables: Mapping[str, _Read] = field(default_factory=dict)
-    # when the last look at the tables of stores began and ended
+    # when the last look at the tables of stores began and ended, when clones were looked at last, and what it found wrong
     _looked: tuple[float, float] = (0.0, float("-inf"))
+    _looked_at: float = float("-inf")
+    _fault: Refused | None = None
     _lock: Lock = field(default_factory=Lock)
 
-    def claims(self, folder: TableFolder) -> dict[str, str]:
-        """Return the names in a folder to which other tables refer, with their tables. Raises Refused if that is unknown."""
+    def claims(self, folder: TableFolder, lately: float = 0.0) -> dict[str, str]:
+        """Return the names in a folder to which other tables refer, with their tables. Raises Refused if that is unknown.
+
+        A look of the last `lately` seconds counts.
+        """
         with self._lock:
-            self.look()
+            if moment().running - self._looked_at > lately:
+                try:
+                    self._fault = None
+                    self.look()
+                except Refused as fault:
+                    self._fault = fault
+                self._looked_at = moment().running
+            if self._fault:
+                raise self._fault
             claimed: dict[str, str] = {}
             for location, read in {**self._tables, **self._clones}.items():
                 shown = shown_place(location.rstrip("/"))

@@ -16,8 +16,9 @@ import pyarrow as pa
 
 from retention_assets.clock import moment
 from retention_assets.errors import Refused, quote
+from retention_assets.frames.arrays import Bools
 from retention_assets.frames.log import LINES
-from retention_assets.outcomes import Order
+from retention_assets.outcomes import Order, Outcome
 from retention_assets.policy.durations import Duration
 from retention_assets.policy.model import Policy
 from retention_assets.stores.delta.announcements import Announcer
@@ -27,18 +28,23 @@ from retention_assets.stores.delta.log import Line, Pins, TableReader, lines_of,
 from retention_assets.stores.delta.needs import (
     Needs,
     Swept,
+    VersionNote,
     check_names,
+    claimed_files,
     is_missing,
     number_of,
     prepare_versions,
     remains_of,
     strays_of,
+    wanted_again,
 )
 from retention_assets.stores.delta.promises import clone_warnings, pin_warnings, promise_warnings
 from retention_assets.stores.delta.readers import OtherTables, Streams, find_clones, read_streams
+from retention_assets.stores.delta.second_reader import check_needs
 from retention_assets.stores.delta.settings import DeltaSettings
 from retention_assets.stores.delta.sweep import TableOrder
 from retention_assets.stores.delta.table import Table
+from retention_assets.stores.delta.trash import TrashNotes, empty_trash
 from retention_assets.stores.places import Place, TrashPlace, open_place
 from retention_assets.stores.places.file_systems import server_time
 from retention_assets.stores.places.own_files import holds_anything, leave_identity, place_of_root
@@ -127,9 +133,12 @@ class DeltaStore(LazyStore[DeltaSettings]):
         def token(name: str) -> str | None:
             try:
                 listed = [self._listed_lately(folder) for folder in folders.get(name, ())]
+                claims = [self._claims_lately(folder) for folder in folders.get(name, ())]
             except (Refused, OSError):
                 return None
-            return token_of(listed, streams, self.settings.times, self.settings.window_below_table) if any(listed) else None
+            claimed = [sorted(own.items()) for own in claims if own]
+            facts = (listed, streams, self.settings.times, self.settings.window_below_table, *claimed)
+            return token_of(*facts) if any(listed) else None
 
         with ThreadPoolExecutor(_THREADS) as threads:
             tokens = zip(datasets, threads.map(token, datasets), strict=True)
@@ -165,15 +174,37 @@ class DeltaStore(LazyStore[DeltaSettings]):
         spares = self.settings.window_below_table == "spare"
         return promise_warnings(self._readable_tables(), policies, spares)
 
-    def know_swept(self, dataset: str, deleted: Collection[str], aside: Collection[str]) -> None:
-        self._swept[dataset] = Swept(frozenset(map(number_of, deleted)), frozenset(map(number_of, aside)))
+    def know_swept(self, dataset: str, deleted: Collection[str], aside: Collection[str], kept: Collection[str]) -> None:
+        self._swept[dataset] = Swept(*(frozenset(map(number_of, names)) for names in (deleted, aside, kept)))
+
+    def check_needs(self, dataset: str, going: Sequence[str], retained: Sequence[str]) -> Mapping[str, str]:
+        """Ask the second reader of the log."""
+        if (folder := self._only(dataset, self._folders().named.get(dataset, ()))) is None:
+            return {}
+        faults = check_needs(folder, [*map(number_of, going)], [*map(number_of, retained)])
+        return {str(number): why for number, why in faults.items()}
+
+    def wanted_again(self, dataset: str, transactions: Collection[str]) -> Mapping[str, str]:
+        """Name the versions of some that pins, streams, clones or other versions need."""
+        if (opened := self._open(dataset)) is None:
+            return {}
+        folder, table = opened
+        versions = {number_of(name) for name in transactions} & table.versions.keys()
+        needs = self._pins(table), self._swept_of(dataset), versions, self._others.claims(folder), self._missing(folder, table)
+        return {str(number): why for number, why in wanted_again(table, *needs).items()}
 
     def prepare(self, dataset: str, transactions: Sequence[str]) -> list[PreparedTarget]:
         if (opened := self._open(dataset)) is None:
             return [PreparedTarget(transaction) for transaction in transactions]
         folder, table = opened
-        claimed = self._others.claims(folder)
-        return prepare_versions(table, self._pins(table), self._swept_of(dataset), transactions, claimed)
+        facts = (
+            self._pins(table),
+            self._swept_of(dataset),
+            transactions,
+            self._others.claims(folder),
+            self._missing(folder, table),
+        )
+        return prepare_versions(table, *facts)
 
     def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int, permit: Permit = always) -> list[SweptTarget]:
         """Delete the files that no other version needs."""
@@ -196,6 +227,12 @@ class DeltaStore(LazyStore[DeltaSettings]):
     ) -> list[SweptTarget]:
         """Delete files of versions, move them to the trash of their table or back, or delete them there."""
         try:
+            if order is Order.DELETE_ASIDE and (left := self._trash_of_others(dataset, targets)):
+                folder, others = left
+                files = TableFiles(self._place(folder), permit, parallelism)
+                rest = [target for target in targets if target not in others]
+                emptied = empty_trash(TrashNotes(folder), files, others)
+                return [*emptied, *(self.carry_out(order, dataset, rest, parallelism, permit) if rest else ())]
             if (opened := self._open(dataset)) is None:
                 raise Refused(f"there is no table {quote(dataset)} in the settings' folders. Nothing is recorded as gone")
             folder, table = opened
@@ -213,8 +250,23 @@ class DeltaStore(LazyStore[DeltaSettings]):
             return now, self._pins(now)
 
         table_id, announcer = table.id, Announcer(folder, self.settings.announce)
-        claims, swept = partial(self._others.claims, folder), self._swept_of(dataset)
-        return TableOrder(order, files, load, claims, swept, announcer, permit).run(targets)
+        claims, swept, notes = partial(self._others.claims, folder), self._swept_of(dataset), TrashNotes(folder)
+        answers = TableOrder(order, files, load, notes, claims, swept, announcer, permit).run(targets)
+        asides = {target.transaction: target.aside for target in targets if order.starts_in_trash}
+        for answer in answers:
+            if answer.transaction in asides and answer.outcome in (Outcome.RESTORED, Outcome.DELETED, Outcome.ALREADY_GONE):
+                notes.remove(asides[answer.transaction])
+        return answers
+
+    def _trash_of_others(self, dataset: str, targets: Sequence[Target]) -> tuple[TableFolder, list[Target]] | None:
+        # targets that were set aside of a table that is not there any more, and the folder that it had
+        folders = self._folders().named.get(dataset, ())
+        if len({folder.canonical for folder in folders}) != 1:
+            return None
+        table = self._reader.read(folders[0])
+        ids = table.ids if table else frozenset()
+        others = [target for target in targets if target.note and VersionNote.parse(target.note).table not in ids]
+        return (folders[0], others) if others else None
 
     def place(self, dataset: str, claim: bool = False) -> str | None:  # noqa: ARG002 - a table has an identity of its own
         """Return the id of the table and its folder. None without a table: the sweep reports that."""
@@ -252,8 +304,8 @@ class DeltaStore(LazyStore[DeltaSettings]):
         folder, table = opened
         listing = self._files(folder).listing()
         numbers = [number_of(target.transaction) for target in targets]
-        needs = Needs.of(table, self._pins(table), self._swept_of(dataset), numbers, self._others.claims(folder))
-        return remains_of(needs, targets, listing)
+        facts = self._swept_of(dataset), numbers, self._others.claims(folder), is_missing(table, listing)
+        return remains_of(Needs.of(table, self._pins(table), *facts), targets, listing)
 
     def explain_needs(self, dataset: str, transaction: str) -> list[str]:
         """Say which files of a version would go with it, and who needs the others."""
@@ -261,8 +313,9 @@ class DeltaStore(LazyStore[DeltaSettings]):
         if opened is None or number not in opened[1].versions:
             return []
         folder, table = opened
-        swept, claimed = self._swept_of(dataset), self._others.claims(folder)
-        return Needs.of(table, self._pins(table), swept, [number], claimed).explanation(number, number in swept.deleted)
+        swept = self._swept_of(dataset)
+        facts = swept, [number], self._others.claims(folder), self._missing(folder, table)
+        return Needs.of(table, self._pins(table), *facts).explanation(number, number in swept.deleted)
 
     def _lines_of(self, dataset: str, folders: Sequence[TableFolder], streams: Streams) -> pa.Table:
         lines: list[Line] = []
@@ -274,12 +327,20 @@ class DeltaStore(LazyStore[DeltaSettings]):
             check_names(table, listing)
             pins = Pins.of(table, streams.of(table.id))
             spares = self.settings.window_below_table == "spare"
-            lines += lines_of(dataset, table, pins, spares, strays_of(table, listing))
+            stays = dict.fromkeys(table.elsewhere, "another folder")
+            stays |= claimed_files(table, self._claims_lately(folder) or {})
+            lines += lines_of(dataset, table, pins, spares, strays_of(table, listing), stays, is_missing(table, listing))
             return pa.Table.from_pylist(lines, schema=LINES)
         # a log may hold anything
         except Exception as fault:  # noqa: BLE001
             text = error_text(fault).encode(errors="replace").decode()
             return pa.Table.from_pylist([{"dataset": dataset, "fault": text}], schema=LINES)
+
+    def _claims_lately(self, folder: TableFolder) -> Mapping[str, str] | None:
+        # None if they are unknown: nothing is swept then, but versions are judged
+        with suppress(Refused):
+            return self._others.claims(folder, _LATELY)
+        return None
 
     def _only(self, dataset: str, folders: Sequence[TableFolder]) -> TableFolder | None:
         if len({folder.canonical for folder in folders}) > 1:
@@ -337,6 +398,9 @@ class DeltaStore(LazyStore[DeltaSettings]):
 
     def _files(self, folder: TableFolder) -> TableFiles:
         return TableFiles(self._place(folder), always, _THREADS)
+
+    def _missing(self, folder: TableFolder, table: Table) -> Bools:
+        return is_missing(table, self._files(folder).listing())
 
     def _place(self, folder: TableFolder) -> Place:
         return open_place(folder.location, self.settings.guarded)

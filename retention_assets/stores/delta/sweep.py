@@ -1,7 +1,7 @@
 """Carries out an order about versions of one table: read, announce, read what is new, move or delete files, announce the end.
 
-No file of the log is changed or removed: what goes are the files that no retained version needs. Where a file has to be follows
-from three sets of versions: in sight for what is retained, in the trash for what is set aside, nowhere for everything else.
+No file of the log is changed or removed: what goes are files of the targets that no other version needs. What earlier sweeps
+left, or what is there again, stays.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -11,6 +11,7 @@ import numpy as np
 
 from retention_assets.errors import Refused, Withheld
 from retention_assets.frames.arrays import Bools
+from retention_assets.frames.verdicts.reasons import Reason
 from retention_assets.outcomes import Order, Outcome
 from retention_assets.stores.delta.announcements import Announcer
 from retention_assets.stores.delta.delete import TableFiles
@@ -27,6 +28,7 @@ from retention_assets.stores.delta.needs import (
     number_of,
 )
 from retention_assets.stores.delta.table import Table
+from retention_assets.stores.delta.trash import Noted, TrashNotes, gone_from_trash
 from retention_assets.stores.places import Entry
 from retention_assets.stores.protocol import Permit, SweptTarget, Target, error_text
 
@@ -48,6 +50,7 @@ class TableOrder:
     files: TableFiles
     # reads the table and its pins as they are now
     load: Callable[[], tuple[Table, Pins]]
+    notes: TrashNotes
     # files of this folder that other tables refer to, with the name of the table; raises Refused if that is unknown
     find_claims: Callable[[], Mapping[str, str]]
     swept: Swept
@@ -61,6 +64,8 @@ class TableOrder:
     # a target may be at its other place already
     in_doubt: bool = False
     needs: Needs = field(init=False)
+    # by file: it was not there when the targets were judged
+    missing: Bools = field(init=False)
     # the newest version when the targets were judged
     judged: int = field(init=False)
 
@@ -86,27 +91,34 @@ class TableOrder:
             if self.order is Order.RESTORE:
                 self._restore(table, listing)
                 return
+            self.missing = is_missing(table, listing)
+            if self.order is Order.DELETE_ASIDE:
+                self._return_needed(table, pins, claimed, listing)
             self._check_whole(table, listing)
             self.needs, self.judged = self._judge(table, pins, claimed, listing), table.newest
             if not self.going:
                 return
             moves = self._moves(self.needs, listing)
             due = {name for names in moves.values() for name in names} & listing.keys()
-            if due and self.order is not Order.DELETE_ASIDE:
+            if due:
                 self.permit()
                 # in a table that is made anew meanwhile the commit would lie behind a gap
                 is_current = self.load()[0].newest == table.newest
                 if not is_current or not self.announcer.start(table, len(due), sum(listing[name].size or 0 for name in due)):
                     # somebody committed at the same instant
                     continue
-            if self.order is Order.DELETE_ASIDE:
-                self._return_needed(table, listing)
+            if self.order is Order.SET_ASIDE:
+                moving = {*moves[self.order]}
+                for number, target in self.going.items():
+                    names = sorted(table.names[file] for file in table.files_of(number).tolist())
+                    left = [name for name in names if name not in moving]
+                    self.notes.write(target.aside, Noted({name: table.size_of(name) for name in names}, left))
             judged = table.newest if self.announcer.begun_at is None else self.announcer.begun_at
             self.in_doubt = True
             for order, names in moves.items():
                 for at in range(0, len(names), _FILES):
                     part = self._still_due(names[at : at + _FILES], judged, claimed)
-                    self.results |= {one.transaction: one for one in self.files.carry_out(order, table, part, listing)}
+                    self.results |= {one.transaction: one for one in self.files.carry_out(order, table.size_of, part, listing)}
             self._conclude(self.needs, listing)
             self._end(self.announcer.begun_at is not None or table.is_announced)
             return
@@ -125,8 +137,8 @@ class TableOrder:
             elif number in pinned:
                 self._settle([name], Outcome.SPARED, pinned[number])
             elif table.versions[number].is_empty:
-                is_moved = self.order in (Order.SET_ASIDE, Order.RESTORE)
-                self._settle([name], self.order.done if is_moved else Outcome.KEPT_READABLE, _NO_FILES)
+                in_trash = Outcome.RESTORED if self.order is Order.RESTORE else Outcome.ALREADY_GONE
+                self._settle([name], in_trash if self.order.starts_in_trash else Outcome.SPARED, _NO_FILES)
             else:
                 self.going[number] = target
 
@@ -169,15 +181,16 @@ class TableOrder:
 
     def _moves(self, needs: Needs, listing: Mapping[str, Entry]) -> dict[Order, list[str]]:
         """Return the names of the files to delete or to move; change data goes last."""
-        table, moves = needs.table, dict[Order, Bools]()
+        table = needs.table
         due = (table.newest_of(self.going) >= 0) & ~needs.needed
-        if self.order is not Order.DELETE:
-            moves[self.order] = due
-        else:
-            # with what earlier sweeps left; the listing may lack what a target has, or have something else there
-            due |= ~needs.needed & is_listed(table, listing)
-            aside = table.newest_of(self.swept.aside - self.going.keys()) >= 0
-            moves = {Order.SET_ASIDE: due & aside, Order.DELETE: due & ~aside}
+        moves = {self.order: due}
+        if self.order is Order.DELETE_ASIDE:
+            # with what was left in place for versions that are gone by now
+            noted = filter(None, (self.notes.read(target.aside) for target in self.going.values()))
+            left, numbers = np.zeros(len(table.names), dtype=bool), table.numbers_of_names
+            left[[numbers[name] for own in noted for name in own.left if name in numbers]] = True
+            left &= is_listed(table, listing)
+            moves = {Order.DELETE_ASIDE: due & ~left, Order.DELETE: due & left}
         names = {order: [table.names[file] for file in np.flatnonzero(files).tolist()] for order, files in moves.items()}
         return {order: sorted(own, key=lambda name: (name.startswith(CHANGE_DATA), name)) for order, own in names.items()}
 
@@ -192,12 +205,12 @@ class TableOrder:
         return [name for name in names if not self.needs.needed[table.numbers_of_names[name]]]
 
     def _needs(self, table: Table, pins: Pins, claimed: Mapping[str, str]) -> Needs:
-        return Needs.of(table, pins, self.swept, self.going, claimed, keeps_aside=self.order is Order.DELETE_ASIDE)
+        return Needs.of(table, pins, self.swept, self.going, claimed, _padded(self.missing, len(table.names)), self.order)
 
     def _restore(self, table: Table, listing: Mapping[str, Entry]) -> None:
         files = {number: [table.names[file] for file in table.files_of(number).tolist()] for number in self.going}
         own = {number: {name for name in names if not name.startswith("/")} for number, names in files.items()}
-        answers = self.files.carry_out(Order.RESTORE, table, sorted(set().union(*own.values())))
+        answers = self.files.carry_out(Order.RESTORE, table.size_of, sorted(set().union(*own.values())))
         self.results = {answer.transaction: answer for answer in answers}
         whole: set[str] = set()
         for number, names in own.items():
@@ -208,14 +221,16 @@ class TableOrder:
             self._settle([self.going[number].transaction], outcome if faults else Outcome.RESTORED, error)
         # a version comes back whole or not at all
         back = [name for name, answer in self.results.items() if answer.outcome is Outcome.RESTORED and name not in listing]
-        self.files.carry_out(Order.SET_ASIDE, table, [name for name in back if name not in whole])
+        self.files.carry_out(Order.SET_ASIDE, table.size_of, [name for name in back if name not in whole])
 
-    def _return_needed(self, table: Table, listing: dict[str, Entry]) -> None:
-        # a version that was committed since may need what was set aside for others
-        needed = table.newest_of(self.needs.versions - self.swept.aside) >= 0
-        away = needed & (table.newest_of(self.going) >= 0) & is_missing(table, listing)
+    def _return_needed(self, table: Table, pins: Pins, claimed: Mapping[str, str], listing: dict[str, Entry]) -> None:
+        # a version or clone that came since may need what was set aside with others
+        needs = self._needs(table, pins, claimed)
+        needed = table.newest_of(needs.versions) >= 0
+        needed[[*needs.claimed]] = True
+        away = needed & (table.newest_of(self.going) >= 0) & self.missing
         names = [table.names[file] for file in np.flatnonzero(away).tolist()]
-        for answer in self.files.carry_out(Order.RESTORE, table, names) if names else ():
+        for answer in self.files.carry_out(Order.RESTORE, table.size_of, names) if names else ():
             if answer.outcome is Outcome.RESTORED:
                 listing[answer.transaction] = Entry(answer.transaction, None, None)
 
@@ -227,11 +242,11 @@ class TableOrder:
         missing = table.counts(self.going, (outcomes == "") & is_missing(table, listing))
         left = table.counts(self.going, needs.wanted)
         done = table.counts(self.going, (outcomes != "") & (outcomes != str(Outcome.ALREADY_GONE)))
-        # bytes count for the newest target that has a file; what earlier sweeps left, for the newest of all
+        # bytes count for the newest target that has a file
         freed, owner = dict.fromkeys(self.going, 0), table.newest_of(self.going)
         for file, result in zip(files, results, strict=True):
             if result and result.outcome in (self.order.done, Outcome.HIDDEN):
-                freed[int(owner[file]) if owner[file] >= 0 else max(self.going)] += result.bytes
+                freed[int(owner[file])] += result.bytes
         faults: dict[int, SweptTarget | None] = {}
         for outcome in _FAULTS:
             faults = {number: results[file] for number, file in self._having(table, outcomes == str(outcome))} | faults
@@ -242,9 +257,12 @@ class TableOrder:
                 outcome, error = fault.outcome, f"{long_quote(fault.transaction)}: {fault.error}"
                 if self.order is Order.SET_ASIDE and outcome is not Outcome.WITHHELD:
                     outcome, error = self._bring_back(table, number, outcome, error)
-            elif is_whole and not missing[number] and self.order is not Order.SET_ASIDE:
-                outcome, error = Outcome.KEPT_READABLE, f"version {number} can still be read: {error or needs.sentence(number)}"
-            elif not (done[number] or (is_whole and self.order is Order.SET_ASIDE)):
+            elif is_whole and not (missing[number] and self.order is not Order.DELETE_ASIDE):
+                outcome, error = Outcome.SPARED, Reason.NEEDED.text(needs.sentence(number))
+            elif not done[number] and self.order is Order.DELETE_ASIDE:
+                self.outcomes[target.transaction] = gone_from_trash(target, self.notes.folder)
+                continue
+            elif not done[number]:
                 outcome = Outcome.ALREADY_GONE
             is_done, name = outcome is self.order.done, target.transaction
             size, stay = (freed[number], left[number]) if is_done else (0, 0)
@@ -254,7 +272,7 @@ class TableOrder:
         # a version is set aside whole or not at all
         names = {table.names[file] for file in table.files_of(number).tolist()} & self.results.keys()
         moved = [name for name in sorted(names) if self.results[name].outcome is Outcome.SET_ASIDE]
-        answers = self.files.carry_out(Order.RESTORE, table, moved)
+        answers = self.files.carry_out(Order.RESTORE, table.size_of, moved)
         self.results |= {answer.transaction: answer for answer in answers if answer.outcome is Outcome.RESTORED}
         left = next((answer.error for answer in answers if answer.outcome is not Outcome.RESTORED), None)
         if left is None:
@@ -286,8 +304,7 @@ class TableOrder:
             return table
         first = min(np.flatnonzero(files).tolist(), key=lambda file: table.names[file])
         why = f"version {needed[first]}, committed meanwhile, needs {long_quote(table.names[first])}"
-        # what an earlier sweep left is of no target
-        for number in dict(self._having(table, files)) or [max(self.going)]:
+        for number in dict(self._having(table, files)):
             outcome, error = Outcome.FAILED, f"{why}, which this sweep has taken. Restore the table to a version that is whole"
             if self.order is Order.SET_ASIDE:
                 outcome, error = self._bring_back(table, number, Outcome.SPARED, why)
@@ -298,3 +315,8 @@ class TableOrder:
     def _settle(self, names: Sequence[str], outcome: Outcome, error: str | None = None) -> None:
         for name in names:
             self.outcomes.setdefault(name, SweptTarget(name, outcome, error=error))
+
+
+def _padded(files: Bools, size: int) -> Bools:
+    # files that a newer log added are there
+    return np.concatenate([files, np.zeros(size - len(files), dtype=bool)])

@@ -17,6 +17,7 @@ import numpy as np
 
 from retention_assets.errors import Refused
 from retention_assets.frames.arrays import Bools, Ints
+from retention_assets.frames.verdicts.shared_data import FOR_EVER
 from retention_assets.stores.delta.actions import Commit
 
 # a file that no version has removed lives up to here
@@ -304,6 +305,10 @@ class Table:
         file, begin, end = self.intervals
         return file[(begin <= version) & (version < end)]
 
+    def size_of(self, name: str) -> int:
+        """Bytes of a file by its name, -1 where the log does not have them."""
+        return self.sizes[self._numbers[name]]
+
     def file_sizes(self) -> Ints:
         """Return the bytes of each file; 0 where the log does not have them, as for the files of deletion vectors."""
         return np.maximum(np.array(self.sizes, dtype=np.int64), 0)
@@ -319,6 +324,17 @@ class Table:
         owner = np.searchsorted(full, begin[rows])
         sizes, counts = np.bincount(owner, self.file_sizes()[file[rows]], len(full)), np.bincount(owner, minlength=len(full))
         return {number: (int(size), int(count)) for number, size, count in zip(full.tolist(), sizes, counts, strict=True)}
+
+    def lives(self, stays: Collection[int]) -> dict[int, str]:
+        """By version, for how many versions each file lives that it adds, but for files that stay in any case."""
+        file, begin, end = self.intervals
+        moves = np.ones(len(self.names), dtype=bool)
+        moves[[*stays]] = False
+        pieces = np.unique(np.stack([begin, end], axis=1)[moves[file]], axis=0)
+        lives: dict[int, list[str]] = {}
+        for first, last in pieces.tolist():
+            lives.setdefault(first, []).append(FOR_EVER if last == _OPEN else str(last - first))
+        return {number: ",".join(own) for number, own in lives.items()}
 
     def base_of(self, number: int) -> int:
         """Return the version whose files a version has; its own number if it is not in the log."""

@@ -226,3 +226,44 @@ def _remove_unless_in_use(entry: os.DirEntry[str], latest: float) -> None:
             # raises if it is locked
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(entry.path)
+
+
+def write_own_file(place: str, content: bytes) -> None:
+    """Write a file of ours, such as a note in the trash, with the folders above it. Raises OSError."""
+    with _as_os_errors():
+        fs, path = open_file_system(place)
+        if is_local(fs):
+            os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+            write_file(path, content)
+        else:
+            fs.pipe_file(path, content)
+
+
+def read_own_file(place: str) -> bytes | None:
+    """Read a file of ours; None if it is not there. Raises OSError."""
+    with _as_os_errors():
+        fs, path = open_file_system(place)
+        fs.invalidate_cache()
+        try:
+            content: bytes = fs.cat_file(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return content
+
+
+def own_files_in(place: str) -> list[str]:
+    """Return the files below a folder of ours, relative to it. Raises OSError."""
+    with _as_os_errors():
+        fs, path = open_file_system(place)
+        fs.invalidate_cache()
+        return [name[len(path.rstrip("/")) + 1 :] for name in fs.find(path)]
+
+
+def remove_own_file(place: str) -> None:
+    """Remove a file of ours, and the folder above it if it is empty then. Raises OSError."""
+    with _as_os_errors():
+        fs, path = open_file_system(place)
+        fs.rm_file(path)
+        if is_local(fs):
+            with suppress(OSError):
+                os.rmdir(os.path.dirname(path))

@@ -15,7 +15,7 @@ from retention_assets_tests.stores.delta.environments import keep, open_tables
 from retention_assets_tests.stores.delta.golden import GoldenTable, checkpointed, inline_vector, vectors, with_change_data
 from retention_assets_tests.stores.delta.tables import Table, files, rows
 
-DELETED, KEPT, SPARED, GONE = Outcome.DELETED, Outcome.KEPT_READABLE, Outcome.SPARED, Outcome.ALREADY_GONE
+DELETED, SPARED, GONE = Outcome.DELETED, Outcome.SPARED, Outcome.ALREADY_GONE
 
 
 def overwritten(folder: Path, times: int) -> Table:
@@ -41,9 +41,9 @@ def test_2_appends_lose_nothing_and_say_so(tmp_path: Path) -> None:
     for number in range(1, 6):
         table.append(number)
     swept = keep(table.folder, 5)
-    assert swept.outcomes() == dict.fromkeys(range(5), KEPT)
+    assert swept.outcomes() == dict.fromkeys(range(5), SPARED)
     assert swept.gone == set()
-    assert swept.answers[3].error == "version 3 can still be read: version 5 needs all of its files"
+    assert swept.answers[3].error == "Nothing would go with it: version 5 needs all of its files."
     # nothing goes, so nothing is announced
     assert table.version == 5
 
@@ -63,7 +63,7 @@ def test_4_a_restored_file_stays(tmp_path: Path) -> None:
     [file] = tables.file_uris(table.folder, 0)
     newest = table.restore(0)
     swept = keep(table.folder, newest)
-    assert swept.outcomes() == {0: KEPT, 1: DELETED, 2: DELETED}
+    assert swept.outcomes() == {0: SPARED, 1: DELETED, 2: DELETED}
     assert Path(file).exists()
     assert rows(table.folder, newest) == rows(table.folder, 0)
 
@@ -199,19 +199,46 @@ def test_26_what_a_killed_sweep_left_goes_with_the_next(tmp_path: Path) -> None:
     assert operations == ["VACUUM START", "VACUUM END", "VACUUM START", "VACUUM END"]
 
 
-def test_what_earlier_sweeps_left_goes_as_soon_as_nobody_needs_it(tmp_path: Path) -> None:
+def test_a_sweep_takes_files_of_its_targets_and_nothing_else(tmp_path: Path) -> None:
+    """What an earlier sweep left, since a clone or another version needed it then, is of no target."""
+    table = Table(tmp_path / "t", 0)
+    table.overwrite(1)
+    table.overwrite(2)
+    [left] = tables.file_uris(table.folder, 0)
+    store = open_tables(tmp_path)
+    store.know_swept("lh/t", ["0"], [], [])
+    assert outcomes(store, ["1"]) == {"1": DELETED}
+    assert Path(left).exists()
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_swept_version_needs_its_files_again_once_it_is_whole(lost: bool, tmp_path: Path) -> None:
+    """Version 0 was swept, and a backup has brought back its own file, or has not; version 1 has the other one, too."""
     table = Table(tmp_path / "t", 0)
     table.append(1)
-    table.append(2)
-    newest = table.overwrite(3)
+    table.delete("id = 0")
+    table.overwrite(9)
+    shared = next(file for file in tables.file_uris(table.folder, 1) if file in tables.file_uris(table.folder, 2))
+    [own] = {*tables.file_uris(table.folder, 1)} - {shared}
+    content = Path(own).read_bytes()
     store = open_tables(tmp_path)
-    assert outcomes(store, ["0"]) == {"0": KEPT}
-    store.know_swept("lh/t", ["0"], [])
-    assert outcomes(store, ["1"]) == {"1": KEPT}
-    store.know_swept("lh/t", ["0", "1"], [])
-    assert outcomes(store, ["2"]) == {"2": DELETED}
-    assert len([name for name in files(table.folder) if not name.startswith("_")]) == 1
-    assert rows(table.folder, newest)
+    assert outcomes(store, ["0", "1"]) == {"0": DELETED, "1": DELETED}
+    if not lost:
+        Path(own).write_bytes(content)
+    store.know_swept("lh/t", ["0", "1"], [], [])
+    assert outcomes(store, ["2"]) == {"2": DELETED if lost else SPARED}
+    assert Path(shared).exists() is not lost
+
+
+def test_a_hold_on_a_swept_version_keeps_what_is_left_of_it(tmp_path: Path) -> None:
+    table = Table(tmp_path / "t", 0)
+    table.append(1)
+    table.overwrite(2)
+    [own] = {*tables.file_uris(table.folder, 0)}
+    store = open_tables(tmp_path)
+    store.know_swept("lh/t", ["0"], [], ["0"])
+    assert outcomes(store, ["1"]) == {"1": DELETED}
+    assert Path(own).exists()
 
 
 def test_a_version_that_is_not_known_as_swept_keeps_its_files(tmp_path: Path) -> None:
@@ -227,15 +254,34 @@ def test_what_is_set_aside_keeps_the_files_that_it_shares(tmp_path: Path) -> Non
     table.append(1)
     table.overwrite(2)
     store = open_tables(tmp_path)
-    store.carry_out(Order.SET_ASIDE, "lh/t", targets(store, ["0"]), 2)
-    store.know_swept("lh/t", [], ["0"])
-    # version 1 goes for good, and version 0 needs one of its files
-    assert outcomes(store, ["1"]) == {"1": DELETED}
-    assert not [name for name in files(table.folder) if not name.startswith((".", "_"))][1:]
-    store.know_swept("lh/t", ["1"], ["0"])
-    [restored] = store.carry_out(Order.RESTORE, "lh/t", targets(store, ["0"]), 2)
+    aside = targets(store, ["1"])
+    [answer] = store.carry_out(Order.SET_ASIDE, "lh/t", aside, 2)
+    assert (answer.outcome, len(rows(table.folder, 0))) == (Outcome.SET_ASIDE, 1)
+    store.know_swept("lh/t", [], ["1"], [])
+    # version 0 would lose the one file that version 1 left in its place
+    [spared] = store.sweep("lh/t", targets(store, ["0"]), 2)
+    assert (spared.outcome, "version 1, which is set aside, needs all of its files" in str(spared.error)) == (SPARED, True)
+    [restored] = store.carry_out(Order.RESTORE, "lh/t", aside, 2)
     assert (restored.outcome, restored.error) == (Outcome.RESTORED, None)
-    assert len(rows(table.folder, 0)) == 1
+    assert len(rows(table.folder, 1)) == 2
+
+
+def test_the_final_deletion_takes_what_was_left_in_place(tmp_path: Path) -> None:
+    """Version 0 shares a file with version 1, which is set aside first; then version 0 goes with its other file."""
+    table = Table(tmp_path / "t", 0, 1, partitioned=True)
+    table.overwrite(1 + len(tables.VALUES), where=tables.has_value(tables.VALUES[1]))
+    newest = table.overwrite(9)
+    store = open_tables(tmp_path)
+    aside = targets(store, ["1"])
+    assert [answer.outcome for answer in store.carry_out(Order.SET_ASIDE, "lh/t", aside, 2)] == [Outcome.SET_ASIDE]
+    store.know_swept("lh/t", [], ["1"], [])
+    [first] = store.sweep("lh/t", targets(store, ["0"]), 2)
+    assert (first.outcome, first.left) == (DELETED, 1)
+    store.know_swept("lh/t", ["0"], ["1"], [])
+    [answer] = store.carry_out(Order.DELETE_ASIDE, "lh/t", aside, 2)
+    assert (answer.outcome, answer.left) == (DELETED, 0)
+    left = {name for name in files(table.folder) if not name.startswith("_delta_log")}
+    assert left == {str(Path(file).relative_to(table.folder)) for file in tables.file_uris(table.folder, newest)}
 
 
 def targets(store: Any, names: list[str]) -> list[Target]:

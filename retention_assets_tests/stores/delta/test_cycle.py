@@ -2,6 +2,7 @@
 
 import shutil
 import threading
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +16,7 @@ from retention_assets.policy import text_of
 from retention_assets_tests.people.conftest import DONE, TO_DO, Json, Run, found, lake, run
 from retention_assets_tests.stores.delta import test_exact
 from retention_assets_tests.stores.delta.tables import Table, files, rows, versions
-from retention_assets_tests.stores.delta.test_cases import DELETED, KEPT, SPARED, commit, overwritten
+from retention_assets_tests.stores.delta.test_cases import DELETED, SPARED, commit, overwritten
 from retention_assets_tests.stores.delta.test_exact import data
 from retention_assets_tests.sweep.datasets import DUE, MARKED
 from retention_assets_tests.sweep.lakes import DAY, Lake
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["found", "lake", "run"]
 
 POLICY = "{name: old, datasets: {include: ['lh/*']}, select: {beyond: {transactions: 1}}, sweep: {every: 0s}}"
+OTHER = POLICY.replace("name: old", "name: other").replace("lh/*", "lh/other*")
 AT, WEEK, REASON = ("--as-of", text_of(DUE)), timedelta(days=7), ("--reason", "they asked")
 
 
@@ -72,44 +74,106 @@ def test_what_goes_together_is_no_reason_to_keep_each_other(house: Lake, folder:
     assert data(folder) == needed(folder, 6)
 
 
-def test_what_newer_versions_need_is_kept_readable_until_they_go(house: Lake, folder: Path, run: Run, found: Json) -> None:
+def test_what_newer_versions_need_is_not_marked(house: Lake, folder: Path, run: Run, found: Json) -> None:
+    """Case 2: five versions lose nothing, until a compaction; then all go, after a grace of their own."""
     table = Table(folder, 0)
     table.append(1)
     table.append(2)
-    size = sum((folder / name).stat().st_size for name in data(folder))
-    assert house.marks(MARKED) == 2
     [own] = needed(folder, 0)
-    assert found("explain", "lh/t", "0", *AT)["needs"] == ["0 of its 1 files go with it, 0 bytes.", f"version 2 needs '{own}'."]
-    assert "delete none and leave 2 readable." in run("plan", *AT)[1]
-    assert house.sweeps(DUE)["lh/t"].outcomes == {KEPT: 2}
-    assert [len(rows(folder, number)) for number in range(3)] == [1, 2, 3]
-    report = found("report")
-    assert [report[name] for name in ("to_delete", "deleted", "kept_readable", "bytes_freed")] == [2, 0, 2, 0]
-    assert found("explain", "lh/t", "0", *AT)["needs"] == ["It was swept. 1 of its 1 files stay.", f"version 2 needs '{own}'."]
-    words = found("history", "lh/t", "0")["transactions"][0]["words"]
-    assert "version 0 can still be read: version 2 needs all of its files" in words
-    # what was swept earlier keeps nothing any more
-    table.overwrite(3)
-    assert house.marks(DUE) == 1
-    assert found("explain", "lh/t", "2", *AT)["needs"] == [f"3 of its 3 files go with it, {size:,} bytes."]
-    assert house.sweeps(DUE + WEEK)["lh/t"].outcomes == {DELETED: 1}
-    assert (data(folder), house.report(DUE + WEEK, "lh/t")["bytes_freed"]) == (needed(folder, 3), size)
-    assert found("explain", "lh/t", "0", *AT)["needs"] == ["It was swept. 0 of its 1 files stay."]
+    assert house.marks(MARKED) == 0
+    explained = found("explain", "lh/t", "0", *AT)
+    assert explained["verdict"] == "spare"
+    [reason] = [reason for reason in explained["reasons"] if reason["code"] == "NEEDED"]
+    assert (reason["witness"], reason["text"]) == (
+        "version 2 needs all of its files", "Nothing would go with it: version 2 needs all of its files.",
+    )  # fmt: skip
+    assert explained["needs"] == ["0 of its 1 files go with it, 0 bytes.", f"version 2 needs '{own}'."]
+    assert "nothing to mark and nothing to delete" in run("plan", *AT)[1]
+    newest = table.compact()
+    assert (house.marks(DUE), house.sweeps(DUE)) == (3, {})
+    assert house.sweeps(DUE + WEEK)["lh/t"].outcomes == {DELETED: 3}
+    assert data(folder) == needed(folder, newest)
+    assert house.verified() == ()
 
 
-def test_a_hold_on_what_was_kept_readable_keeps_its_files(house: Lake, folder: Path, run: Run, found: Json) -> None:
+HOLD = "{datasets: 'lh/*', transactions: ['0'], reason: audit, name: audit}"
+RETAIN = "{name: audit, reason: audit, datasets: 'lh/*', where: \"attributes['operation'] = 'WRITE' AND transaction = '0'\"}"
+NARROWED = POLICY.replace("transactions: 1}", "transactions: 1}, where: \"transaction <> '0'\"")
+
+
+@pytest.mark.parametrize("keeper", ["hold", "hold of a file", "retain rule", "narrowed policy", "removed policy", "pin", "keep"])
+@pytest.mark.parametrize("late", [False, True], ids=["before it is marked", "once it is marked"])
+def test_whatever_keeps_a_version_that_lost_nothing_keeps_its_files(
+    keeper: str, late: bool, house: Lake, folder: Path, run: Run
+) -> None:
+    """Version 0 was needed by version 2 for long; then version 3 replaces all, and somebody keeps version 0."""
     table = Table(folder, 0)
     table.append(1)
     table.append(2)
-    assert (house.marks(MARKED), house.sweeps(DUE)["lh/t"].outcomes) == (2, {KEPT: 2})
-    before = rows(folder, 1)
-    run("hold", "--name", "audit", "-d", "lh/t", "-x", "1", *REASON, "--anyway")
+    assert (house.marks(MARKED), house.sweeps(DUE)) == (0, {})
+    before = rows(folder, 0)
     newest = table.overwrite(3)
+    marked = house.marks(DUE) if late else 0
+    acts: dict[str, Callable[[], object]] = {
+        "hold": lambda: run("hold", "--name", "audit", "-d", "lh/t", "-x", "0", *REASON, "--anyway"),
+        "hold of a file": lambda: house.says(POLICY, holds=HOLD),
+        "retain rule": lambda: house.says(POLICY, retain=RETAIN),
+        "narrowed policy": lambda: house.says(NARROWED),
+        "removed policy": lambda: house.says(OTHER),
+        "pin": lambda: table.set_properties({"retention.keep_versions": "0"}),
+        "keep": lambda: run("keep", "lh/t", "0", *REASON),
+    }
+    acts[keeper]()
+    house.marks(DUE)
+    house.sweeps(DUE + WEEK)
+    kept = [0, 1, 2] if keeper == "removed policy" else [0]
+    assert (marked, rows(folder, 0)) == (3 if late else 0, before)
+    assert data(folder) == needed(folder, *kept, newest)
+    assert house.verified() == ()
+
+
+def test_a_version_that_is_there_again_is_nobodys_prey(house: Lake, folder: Path) -> None:
+    """A backup brings back all files of version 1, which was swept; the sweep of version 3 leaves them alone."""
+    table = overwritten(folder, 3)
+    backup = {name: (folder / name).read_bytes() for name in needed(folder, 1)}
+    house.marks(MARKED)
+    house.sweeps(DUE)
+    for name, content in backup.items():
+        (folder / name).write_bytes(content)
+    newest = table.open(folder).overwrite(7)
     assert (house.marks(DUE), house.sweeps(DUE + WEEK)["lh/t"].outcomes) == (1, {DELETED: 1})
-    assert (data(folder), rows(folder, 1)) == (needed(folder, 1, newest), before)
-    assert run("release", "audit", *REASON)[0] == DONE
-    newest = Table.open(folder).overwrite(4)
-    assert (house.marks(DUE + WEEK), house.sweeps(DUE + 2 * WEEK)["lh/t"].outcomes) == (1, {DELETED: 1})
+    assert data(folder) == needed(folder, 1, newest)
+
+
+@pytest.mark.parametrize("undo", ["", "undo: 14d, "], ids=["deleted", "set aside"])
+@pytest.mark.parametrize("batch", [1, 500])
+def test_marks_that_share_their_only_file_wait_for_the_last_and_go_together(
+    undo: str, batch: int, house: Lake, folder: Path, run: Run
+) -> None:
+    """Case 2b: version 0 has a grace of 7 days, version 1 of 30; they have one file between them. Two `sweep` settings."""
+    table = Table(folder, 0)
+    empty = table.set_properties({"delta.appendOnly": "false"})
+    table.append(1)
+    newest = table.overwrite(2)
+    assert empty == 1
+    first = f"{{name: first, datasets: {{include: ['lh/*']}}, select: {{where: \"transaction = '0'\"}}, sweep: {{every: 0s, batch: {batch}}}}}"
+    second = (
+        f"{{name: second, datasets: {{include: ['lh/*']}}, select: {{where: \"transaction = '2'\"}}, grace: 30d, {undo}sweep: {{every: 0s}}}}"
+    )
+    house.says(f"{first}, {second}")
+    assert house.marks(MARKED) == 2
+    result = house.sweeps(DUE)["lh/t"]
+    assert (result.outcomes, result.errors) == ({}, [])
+    [warning] = result.warnings
+    assert warning.startswith("0 stays for now. It waits for version 2 (due 2029-04-29 12:00 UTC)")
+    assert len(data(folder)) == 3
+    done = Outcome.SET_ASIDE if undo else DELETED
+    result = house.sweeps(MARKED + 30 * DAY)["lh/t"]
+    assert (result.outcomes, result.refused, result.warnings) == ({done: 2}, None, [])
+    assert data(folder) & needed(folder, newest) == needed(folder, newest)
+    assert house.verified() == ()
+    if undo:
+        assert house.sweeps(MARKED + 44 * DAY)["lh/t"].outcomes == {DELETED: 2}
     assert data(folder) == needed(folder, newest)
 
 
@@ -135,7 +199,8 @@ def test_a_version_that_was_set_aside_comes_back(house: Lake, folder: Path, run:
     assert house.sweeps(DUE)["lh/t"].outcomes == {Outcome.SET_ASIDE: 3}
     assert data(folder) & before[0] == needed(folder, 3)
     assert "Restored: 1 transaction of lh/t" in run("restore", "lh/t", "1", *AT, *REASON)[1]
-    assert house.sweeps(DUE + 2 * WEEK)["lh/t"].outcomes == {DELETED: 2}
+    result = house.sweeps(DUE + 2 * WEEK)["lh/t"]
+    assert (result.outcomes, result.refused, result.warnings) == ({DELETED: 2}, None, [])
     assert (data(folder), rows(folder, 1)) == (needed(folder, 1, 3), before[1])
 
 

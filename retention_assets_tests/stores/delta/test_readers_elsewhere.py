@@ -30,7 +30,7 @@ def test_23_a_file_of_the_source_stays_while_the_clone_is_known(scheme: str, tmp
     table = source(tmp_path / "tables" / "t")
     clone = clone_of(tmp_path / "clones" / "c", table, 1, scheme)
     swept = keep(table.folder, 3, also_read=[str(clone.folder)])
-    assert swept.outcomes() == {0: Outcome.DELETED, 1: Outcome.KEPT_READABLE, 2: Outcome.DELETED}
+    assert swept.outcomes() == {0: Outcome.DELETED, 1: Outcome.SPARED, 2: Outcome.DELETED}
     assert f"the table {clone.folder} needs all of its files" in str(swept.answers[1].error)
     assert clone.files(0) == {file for file in clone.files(0) if file.exists()}
     shutil.rmtree(clone.folder)
@@ -47,8 +47,8 @@ def test_23_a_clone_is_known_whatever_its_name_and_behind_a_link(name: str, glob
     also = [str(tmp_path / "clones" / one) for one in (glob, "linked")]
     outcomes = keep(table.folder, 3, also_read=also).outcomes()
     names_it = glob in ("*", name) or (glob, name) == ("[_]c", "_c")
-    assert outcomes[1] is (Outcome.KEPT_READABLE if names_it else Outcome.DELETED)
-    assert outcomes[2] is Outcome.KEPT_READABLE
+    assert outcomes[1] is (Outcome.SPARED if names_it else Outcome.DELETED)
+    assert outcomes[2] is Outcome.SPARED
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_23_a_file_of_a_log_that_is_gone_once_it_was_listed_hides_no_clone(
         return nullcontext(listed)
 
     monkeypatch.setattr("os.scandir", late)
-    assert keep(table.folder, 3, also_read=[str(tmp_path / "clones" / "*")]).outcomes()[1] is Outcome.KEPT_READABLE
+    assert keep(table.folder, 3, also_read=[str(tmp_path / "clones" / "*")]).outcomes()[1] is Outcome.SPARED
 
 
 @pytest.mark.parametrize("glob", ["*", "c"])
@@ -97,7 +97,7 @@ def test_what_names_no_clone_and_no_stream_is_said(glob: str, tmp_path: Path) ->
 def test_23_a_clone_of_the_same_store_is_known_without_being_named(tmp_path: Path) -> None:
     table = source(tmp_path / "t")
     clone_of(tmp_path / "c", table, 1)
-    assert keep(table.folder, 3).outcomes()[1] is Outcome.KEPT_READABLE
+    assert keep(table.folder, 3).outcomes()[1] is Outcome.SPARED
 
 
 def test_23_a_clone_that_was_made_since_the_plan_is_known(tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_23_a_clone_that_was_made_since_the_plan_is_known(tmp_path: Path) -> Non
     clones = tmp_path / "clones"
     clone_of(clones / "another", table, 3)
     swept = keep(table.folder, 3, meanwhile=lambda: clone_of(clones / "c", table, 1), also_read=[str(clones / "*")])
-    assert swept.outcomes() == {0: Outcome.DELETED, 1: Outcome.KEPT_READABLE, 2: Outcome.DELETED}
+    assert swept.outcomes() == {0: Outcome.DELETED, 1: Outcome.SPARED, 2: Outcome.DELETED}
 
 
 def test_23_nothing_is_swept_while_a_clone_can_not_be_read(tmp_path: Path) -> None:
@@ -255,7 +255,7 @@ def test_pins_of_the_table_hold_until_somebody_sets_them_anew(tmp_path: Path) ->
     # brings the properties of version 2 back
     restored = table.restore(2)
     assert keep(table.folder, restored).outcomes() == {
-        0: Outcome.DELETED, 1: Outcome.SPARED, 2: Outcome.KEPT_READABLE, 3: Outcome.SPARED, 4: Outcome.DELETED
+        0: Outcome.DELETED, 1: Outcome.SPARED, 2: Outcome.SPARED, 3: Outcome.SPARED, 4: Outcome.DELETED
     }  # fmt: skip
     table = Table.open(table.folder)
     table.set_properties({"retention.keep_versions": "3"})
