@@ -283,7 +283,7 @@ def sweep_tick(context: dg.SensorEvaluationContext, resources: Resources) -> dg.
     """
     at, asset = now(), "swept_transactions"
     with resources.retention.ledger() as ledger:
-        due = ledger.marks.to_sweep(at)
+        due = [pending for pending in ledger.marks.to_sweep(at) if pending.is_due]
     last = None if due else context.instance.get_latest_materialization_event(resources.names.key(asset))
     if not due and (last is None or datetime.fromtimestamp(last.timestamp, UTC) > at - _LOOK_AGAIN):
         return dg.SensorResult(skip_reason="No mark is due.")

@@ -193,7 +193,7 @@ def swept_transactions(run: Step, ledger: Ledger) -> Metadata:
         raise Refused(rulebook.unaccepted)
     pending = {row.dataset: row for row in ledger.marks.to_sweep(run.as_of)}
     due = {name: pending[name] for name in run.datasets.select(pending)}
-    refused = _refused(run, ledger, rulebook, due)
+    refused = _refused(run, ledger, rulebook, {name: row for name, row in due.items() if row.is_due})
     wanted = {name: row.marks for name, row in due.items() if name not in refused}
     _refuse_unsound_ledger(run, ledger, list(wanted))
     stores = run.retention.stores(by_store(wanted))
@@ -211,7 +211,8 @@ def swept_transactions(run: Step, ledger: Ledger) -> Metadata:
             settings, given = run.retention.settings, run.given_as_of
             task = SweepTask(settings, rulebook.files, ledger.id, given, run.actor, run.folder, file)
             swept = sweep_in_tasks(spark, task, wanted, SweepWatch(ledger, rulebook, run.actor, stop, tell))
-    results = [*refused.values(), *swept]
+    # where nothing was due and nothing came back there is nothing to report
+    results = [*refused.values(), *(result for result in swept if due[result.dataset].is_due or result.is_touched)]
     objections = {row.dataset for row in ledger.objections.standing()}
     spared = ledger.pending.spared([result.dataset for result in results if result.outcomes[Outcome.SPARED]], run.actor)
     for result in results:

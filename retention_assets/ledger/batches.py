@@ -203,15 +203,18 @@ class Sweeps(LedgerPart):
         return np.concatenate(ids)
 
     def concerned(self, datasets: Collection[str], as_of: datetime, names: NameRange = ALL_NAMES) -> pa.Table:
+        """Datasets and names of marks that are due, begun or set aside, each once."""
         query = select(MARKS.c.dataset, MARKS.c.transaction).select_from(SHOWN_MARKS).distinct()
-        query = query.where(to_sweep_by(as_of), names.condition())
-        rows = pa.Table.from_batches(self.streamed([query], MARKS.c.dataset, datasets, CONCERNED_ROWS), CONCERNED_ROWS)
-        return rows.sort_by([("dataset", "ascending"), ("transaction", "ascending")])
+        queries = [query.where(where, names.condition()) for where in (to_sweep_by(as_of), text(f"marks.{ASIDE}"))]
+        rows = pa.Table.from_batches(self.streamed(queries, MARKS.c.dataset, datasets, CONCERNED_ROWS), CONCERNED_ROWS)
+        once = rows.group_by(CONCERNED_ROWS.names).aggregate([])
+        return once.sort_by([("dataset", "ascending"), ("transaction", "ascending")])
 
     def concerned_names(self, datasets: Collection[str], as_of: datetime) -> Iterator[pa.RecordBatch]:
-        """Names of due or begun marks, unsorted and possibly repeated."""
-        query = select(MARKS.c.transaction).select_from(SHOWN_MARKS).where(to_sweep_by(as_of))
-        return self.streamed([query], MARKS.c.dataset, datasets, _NAMES)
+        """Names of marks that are due, begun or set aside, unsorted and possibly repeated."""
+        query = select(MARKS.c.transaction).select_from(SHOWN_MARKS)
+        queries = [query.where(where) for where in (to_sweep_by(as_of), text(f"marks.{ASIDE}"))]
+        return self.streamed(queries, MARKS.c.dataset, datasets, _NAMES)
 
     def due_rows(self, ids: Sequence[int]) -> pa.Table:
         columns = [MARKS.c[name] for name in MARK_ROWS.names]

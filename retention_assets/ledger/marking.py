@@ -47,8 +47,8 @@ from retention_assets.errors import Refused
 from retention_assets.ledger.audit.chain import Act, ActType, MarkSeal, common_hash, groups_of, new_id, teach_seals
 from retention_assets.ledger.database import LedgerDatabase, LedgerPart, WriteTransaction
 from retention_assets.ledger.evaluations import Publication, SweptBefore, publish, record_evaluations
-from retention_assets.ledger.schema import CLOCK, MARKS, OPEN, OVER, SWEPT, TIMES
-from retention_assets.ledger.steps import IS_BEGUN, SHOWN, SHOWN_MARKS, to_empty_by, to_sweep_by
+from retention_assets.ledger.schema import ASIDE, CLOCK, MARKS, OPEN, OVER, SWEPT, TIMES
+from retention_assets.ledger.steps import IS_BEGUN, SHOWN, SHOWN_MARKS, to_sweep_by
 from retention_assets.ledger.stores import StorePlace, newest_places
 from retention_assets.policy.durations import parse_duration, text_of
 from retention_assets.sql.columns import ByteSum, InstantColumn, MicrosColumn
@@ -253,6 +253,11 @@ class PendingSweep(NamedTuple):
     # set aside, and to be deleted for good or brought back by now
     aside: int = 0
 
+    @property
+    def is_due(self) -> bool:
+        """False where a sweep only looks whether something has to come back."""
+        return bool(self.marks or self.aside)
+
 
 class Marks(LedgerPart):
     def mark(
@@ -316,17 +321,19 @@ class Marks(LedgerPart):
         return [sweep.dataset for sweep in self.to_sweep(as_of)]
 
     def to_sweep(self, as_of: datetime, datasets: Collection[str] | None = None) -> list[PendingSweep]:
+        """Work by dataset: what is due or begun, and whatever is set aside."""
         begun = func.sum(case((IS_BEGUN, 1), else_=0))
         counts = (func.count(), begun, func.sum(MARKS.c.attempts), ByteSum(MARKS.c.bytes))
         query = select(MARKS.c.dataset, *counts).select_from(SHOWN_MARKS).where(to_sweep_by(as_of))
         query = query.group_by(MARKS.c.dataset).order_by(MARKS.c.dataset)
-        aside = select(MARKS.c.dataset, func.count()).select_from(SHOWN_MARKS).where(to_empty_by(as_of))
-        due, over = (
+        over = func.sum(case((or_(IS_BEGUN, MARKS.c.until <= as_of), 1), else_=0))
+        aside = select(MARKS.c.dataset, over).select_from(SHOWN_MARKS).where(text(f"marks.{ASIDE}"))
+        due, in_trash = (
             self.rows(each) if datasets is None else self.rows_among(each, MARKS.c.dataset, datasets)
             for each in (query, aside.group_by(MARKS.c.dataset))
         )
         work = {name: PendingSweep(name, *map(int, counted)) for name, *counted in due}
-        work |= {name: work.get(name, PendingSweep(name))._replace(aside=amount) for name, amount in over}
+        work |= {name: work.get(name, PendingSweep(name))._replace(aside=int(amount)) for name, amount in in_trash}
         return [work[name] for name in sorted(work)]
 
 

@@ -188,8 +188,11 @@ class Recheck:
             result = result.with_(part)
         shown = marks if self.confirmed is None else marks.filter(pa.array(is_in_log(marks, self.confirmed)))
         result = replace(result, go=result.go & frozenset([*shown["id"].to_pylist(), *aside["id"].to_pylist()]))
-        every = pa.concat_tables([marks, aside])
-        return self._check_shared(log, every, result, holds) if datasets_sharing(log.datasets) else result
+        if not datasets_sharing(log.datasets):
+            return result
+        # a person's order to bring something back takes nothing
+        over = aside.filter(pc.not_equal(aside["order"], Order.RESTORE)) if len(aside) else aside
+        return self._check_shared(log, pa.concat_tables([marks, over]), result, holds)
 
     def holds(self) -> tuple[Keeper, ...]:
         """Return the holds of files and of people."""
@@ -399,7 +402,6 @@ class Recheck:
 
         verdicts = judged.verdicts(RulesInForce((_UNPROTECTED,), tuple(holds)), self.as_of)
         of_status = {name: marks.filter(pc.equal(marks["status"], name))["id"].to_pylist() for name in ("SWEPT", "SWEEPING")}
-        comes_back = rows_of([] if "order" not in marks.column_names else marks.filter(pc.equal(marks["order"], Order.RESTORE))["id"].to_pylist())
         checked = SharedMarks(
             replace(shared, marked=shared.marked & ~rows_of(result.spared)),
             flags(pc.equal(join_chunks(verdicts["verdict"]).cast(pa.string()), "spare")),
@@ -412,7 +414,7 @@ class Recheck:
         spared, back, waits, together = dict(result.spared), dict(result.back), dict[int, str](), dict[int, int]()
         in_trash = rows_of(of_status["SWEPT"])
         for is_trash, into in ((False, spared), (True, back)):
-            going = rows_of(result.go) & ~comes_back & (in_trash if is_trash else ~in_trash)
+            going = rows_of(result.go) & (in_trash if is_trash else ~in_trash)
             fates = checked.check(going, is_trash)
             into |= {int(of_row[row]): Reason.NEEDED.text(why) for row, why in fates.needed.items()}
             waits |= {int(of_row[row]): why for row, why in fates.waits.items()}

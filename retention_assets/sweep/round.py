@@ -424,7 +424,8 @@ class _Round:
 
     def _batches(self, rows: pa.Table) -> Iterator[Batch]:
         # at the pace of their policies, until a stop
-        for batch in cut_batches(rows, self.context.recheck.sweeps_of(rows), self.checked.together):
+        together = {mark: mark for mark in rows["id"].to_pylist()} if shares_data(self.store) else {}
+        for batch in cut_batches(rows, self.context.recheck.sweeps_of(rows), together | {**self.checked.together}):
             if self.context.stop.is_set() or not any(name in self.active for name in batch.targets):
                 continue
             takes = batch.takes()

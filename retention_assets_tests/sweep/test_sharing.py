@@ -1,20 +1,18 @@
-"""Stores whose transactions share data: they are told what was swept, and what is kept readable is settled without bytes."""
+"""Stores whose transactions share data: they are told what was swept, and what they spare at the last moment stays."""
 
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from retention_assets.errors import Refused
 from retention_assets.ledger import AskedBy
 from retention_assets.outcomes import Order, Outcome
 from retention_assets_tests.sweep.lakes import DUE, FIVE, OLD, Lake
 from retention_assets_tests.sweep.marked import begin
-from retention_assets_tests.sweep.sharing import FilesStore, SharingFiles, kept
+from retention_assets_tests.sweep.sharing import FilesStore, SharingFiles, needed
 
 UNDO = OLD.replace("sweep:", "undo: 14d, sweep:")
 UNTIL = DUE + timedelta(days=14)
-KEPT = kept("S2").error
 
 
 @pytest.fixture
@@ -24,33 +22,24 @@ def lake(tmp_path: Path, url: str, sharing: type[SharingFiles]) -> Lake:
     return lake
 
 
-def report(lake: Lake, *names: str) -> tuple[int, ...]:
-    row = lake.report(DUE)
-    return tuple(row[name] for name in names)
-
-
-def test_what_is_kept_readable_is_settled_and_counted_apart(lake: Lake) -> None:
-    before = lake.left()
+def test_what_would_lose_nothing_is_spared_and_judged_again(lake: Lake, sharing: type[SharingFiles]) -> None:
     result = lake.sweeps(DUE)["lake/d"]
-    assert result.outcomes == {Outcome.DELETED: 3, Outcome.KEPT_READABLE: 2}
-    assert (result.errors, result.warnings) == ([], [KEPT])
-    assert (lake.there(), lake.statuses()) == ({"S2", "S3", "S6"}, dict.fromkeys(["S1", "S2", "S3", "S4", "S5"], "SWEPT"))
-    freed = sum(len(text) for name, text in before.items() if name[2:4] in ("S1", "S4", "S5"))
-    counters = ("to_delete", "deleted", "kept_readable", "already_gone", "failed", "spared", "bytes_freed")
-    assert report(lake, *counters) == (5, 3, 2, 0, 0, 0, freed)
-    with lake.opened() as ledger:
-        (mark,) = ledger.histories.of("lake/d", ["S2"])["S2"]
-        swept = ledger.marks.table(["lake/d"])["id"].to_pylist()
-        assert ledger.histories.undeleted(swept).keys() == {each for each in swept if each in (mark.id, mark.id + 1)}
-        assert (mark.is_deleted, mark.state, mark.why) == (False, "KEPT_READABLE", KEPT)
-        with pytest.raises(Refused, match=f"can't be taken back. Nothing of it was deleted: {KEPT}"):
-            ledger.unmark.transactions("lake/d", ["S2"], "ann", "needed")
-    # never again, and the next sweep knows it
-    assert (lake.marks(DUE), lake.sweeps(DUE), lake.verified()) == (0, {}, ())
+    assert (result.outcomes, result.errors) == ({Outcome.DELETED: 3, Outcome.SPARED: 2}, [])
+    assert lake.there() == {"S2", "S3", "S6"}
+    assert lake.statuses() == {**dict.fromkeys(["S1", "S4", "S5"], "SWEPT"), "S2": "SPARED", "S3": "SPARED"}
+    row = lake.report(DUE)
+    assert [row[name] for name in ("to_delete", "deleted", "spared")] == [5, 3, 2]
+    sharing.answers.clear()
+    # nobody's any more, it is not: it has a mark and a grace of its own
+    assert lake.marks(DUE) == 2
+    assert lake.sweeps(DUE + timedelta(days=6)) == {}
+    assert lake.sweeps(DUE + timedelta(days=7))["lake/d"].outcomes == {Outcome.DELETED: 2}
+    assert lake.verified() == ()
 
 
 def test_a_store_is_told_before_each_question_what_was_swept_by_then(lake: Lake, sharing: type[SharingFiles]) -> None:
-    """A batch has all of a dataset, however few its policy says: what goes later would count as retained."""
+    """A batch has all of a dataset, however few its policy says: each of them reads the log, and announces itself in it."""
+    sharing.answers.clear()
     lake.hold("lake/*", "S4", "S5", name="later")
     lake.sweeps(DUE)
     with lake.opened() as ledger:
@@ -61,9 +50,61 @@ def test_a_store_is_told_before_each_question_what_was_swept_by_then(lake: Lake,
     assert sharing.told == [("prepare", (), ()), ("DELETE", (), ()), ("prepare", first, ()), ("DELETE", first, ())]
 
 
+@pytest.mark.parametrize("how", ["hold", "hold of a file", "retain rule"])
+def test_a_store_is_told_what_keepers_name_of_what_was_swept(how: str, lake: Lake, sharing: type[SharingFiles]) -> None:
+    sharing.answers.clear()
+    lake.hold("lake/*", "S5", name="later")
+    lake.sweeps(DUE)
+    with lake.opened() as ledger:
+        ledger.holds.release("later", "ann", "over")
+    if how == "hold":
+        lake.hold("lake/*", "S2")
+    lake.says(
+        OLD,
+        holds="{name: h, datasets: 'lake/*', transactions: ['S2'], reason: r}" if how == "hold of a file" else "",
+        retain="{name: r, datasets: 'lake/*', where: \"transaction = 'S2'\", reason: r}" if how == "retain rule" else "",
+    )
+    lake.marks(DUE)
+    sharing.kept.clear()
+    lake.sweeps(DUE + timedelta(days=7))
+    assert {*sharing.kept} == {("S2",)}
+
+
+def test_nothing_goes_where_the_second_reader_says_that_it_would_lose_nothing(lake: Lake, sharing: type[SharingFiles]) -> None:
+    sharing.faults["S4"] = "retained versions need all files of it"
+    result = lake.sweeps(DUE)["lake/d"]
+    assert "S4 is marked, but retained versions need all files of it (1 such marks)" in str(result.refused)
+    assert (result.outcomes, lake.there()) == ({}, {"S1", "S2", "S3", "S4", "S5", "S6"})
+
+
+@pytest.mark.parametrize("days", [1, 14])
+def test_what_its_store_needs_again_comes_back_in_the_next_run(days: int, lake: Lake, sharing: type[SharingFiles]) -> None:
+    sharing.answers.clear()
+    lake.says(UNDO)
+    lake.marks(DUE)
+    lake.sweeps(DUE)
+    assert (lake.there(), lake.statuses()) == ({"S6"}, dict.fromkeys(["S1", "S2", "S3", "S4", "S5"], "SWEPT"))
+    sharing.wanted["S2"] = "Tag keep-2 pins it."
+    at = DUE + timedelta(days=days)
+    result = lake.sweeps(at)["lake/d"]
+    over = {Outcome.DELETED: 4} if days == 14 else {}
+    assert (result.outcomes, result.errors) == ({Outcome.RESTORED: 1, **over}, [])
+    assert lake.there() == {"S2", "S6"}
+    assert (lake.statuses()["S2"], lake.why("S2", "lake/d")) == ("RESTORED", "Tag keep-2 pins it.")
+    with lake.opened() as ledger:
+        [hold] = ledger.holds.in_force(at)
+        mark = ledger.histories.of("lake/d", ["S2"])["S2"][-1].id
+        assert (hold.name, hold.transactions) == (f"returned-lake/d-S2-{mark}", ("S2",))
+        # released, it is judged as everything else
+        ledger.holds.release(hold.name, "ann", "looked at")
+    sharing.wanted.clear()
+    assert lake.marks(at) == 1
+    assert lake.verified() == ()
+
+
 def test_lives_that_are_over_and_what_was_restored_are_retained(lake: Lake, sharing: type[SharingFiles]) -> None:
-    """S1 is deleted and made anew, S2 kept readable; S4 is set aside, S5 too and restored. Then the new S1 is swept."""
-    sharing.answers["S2"] = kept("S2", "S3")
+    """S1 is deleted and made anew, S2 deleted; S4 is set aside, S5 too and restored. Then the new S1 is swept."""
+    sharing.answers.clear()
     lake.hold("lake/*", "S3", "S4", "S5", name="later")
     lake.sweeps(DUE)
     lake.says(UNDO)
@@ -83,22 +124,18 @@ def test_lives_that_are_over_and_what_was_restored_are_retained(lake: Lake, shar
     ]  # fmt: skip
     lake.hold("lake/*", "S5", name="kept")
     sharing.told.clear()
-    sharing.answers["S4"] = kept("S4", "S3")
     last = lake.sweeps(UNTIL + timedelta(days=30))["lake/d"]
-    assert last.outcomes[Outcome.KEPT_READABLE] == 1
+    assert last.outcomes == {Outcome.DELETED: 2}
     assert ("DELETE_ASIDE", ("S2",), ("S1", "S4")) in sharing.told
-    with lake.opened() as ledger:
-        row = ledger.reports.of((UNTIL + timedelta(days=30)).date(), "lake/d")
-        assert sum(each["kept_readable"] for each in row) == 0, "its report counted it when it was set aside"
-        assert ledger.histories.of("lake/d", ["S4"])["S4"][-1].state == "KEPT_READABLE"
     assert lake.verified() == ()
 
 
-def test_a_killed_sweep_goes_on_with_what_is_kept_readable(lake: Lake, sharing: type[SharingFiles]) -> None:
+def test_a_killed_sweep_spares_what_would_lose_nothing(lake: Lake, sharing: type[SharingFiles]) -> None:
     lake.begins("S1", "S2")
-    assert lake.sweeps(DUE)["lake/d"].outcomes == {Outcome.DELETED: 3, Outcome.KEPT_READABLE: 2}
+    assert lake.sweeps(DUE)["lake/d"].outcomes == {Outcome.DELETED: 3, Outcome.SPARED: 2}
     assert sharing.told[0] == ("DELETE", (), ())
-    assert report(lake, "to_delete", "deleted", "kept_readable") == (5, 3, 2)
+    row = lake.report(DUE)
+    assert [row[name] for name in ("to_delete", "deleted", "spared")] == [5, 3, 2]
     assert lake.verified() == ()
 
 
