@@ -14,6 +14,7 @@ from retention_assets.policy.durations import Duration
 from retention_assets.stores.protocol import (
     Capabilities,
     LocatedStore,
+    NeedingStore,
     Only,
     Permit,
     PreparedTarget,
@@ -98,7 +99,7 @@ class RecordingStore:
         return self.store.check_needs(dataset, going, retained) if isinstance(self.store, SharingStore) else {}
 
     def wanted_again(self, dataset: str, transactions: Collection[str]) -> Mapping[str, str]:
-        return self.store.wanted_again(dataset, transactions) if isinstance(self.store, UndoStore) else {}
+        return self.store.wanted_again(dataset, transactions) if isinstance(self.store, NeedingStore) else {}
 
     def place(self, dataset: str, claim: bool = False) -> str | None:  # noqa: ARG002 - the protocol's
         """Return the place; `claim` writes nothing."""

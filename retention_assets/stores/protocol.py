@@ -169,12 +169,6 @@ class UndoStore(Store, Protocol):
     def undo_fault(self) -> str | None:
         """Say why nothing can be set aside, with the remedy; None if it can. Tries it once in the root, if there is one."""
 
-    def wanted_again(self, dataset: str, transactions: Collection[str]) -> Mapping[str, str]:
-        """Return those of some set aside transactions that the store needs now, each with a sentence that says for what.
-
-        Changes nothing. A store whose log alone says what is needed has none.
-        """
-
     def undo_warnings(self, undo: Duration) -> list[str]:
         """Sentences about what may end the window earlier than policies say, such as a lifecycle rule of the bucket."""
 
@@ -187,6 +181,17 @@ class UndoStore(Store, Protocol):
         RESTORED, also if they are back already; what can't come back whole is FAILED, or SPARED if it has changed, and stays as
         it is; the error names what stands in its place or is missing. DELETE_ASIDE deletes what is in the trash for good, and
         nothing in sight.
+        """
+
+
+@runtime_checkable
+class NeedingStore(UndoStore, Protocol):
+    """A store in which something may need what was set aside that its log does not tell: a reference, a reader, a clone."""
+
+    def wanted_again(self, dataset: str, transactions: Collection[str]) -> Mapping[str, str]:
+        """Return those of some set aside transactions that are needed now, each with a sentence that says for what.
+
+        Changes nothing. Asked in each run, also where the dataset is not there any more.
         """
 
 

@@ -26,11 +26,11 @@ from retention_assets.policy.sentences import count
 from retention_assets.stores.logs import shares_data, tell_swept
 from retention_assets.stores.protocol import (
     LocatedStore,
+    NeedingStore,
     Remains,
     Store,
     StoreFailed,
     Target,
-    UndoStore,
     call_store,
     is_same_place,
 )
@@ -170,8 +170,10 @@ class DatasetSweep:
     def wanted_again(self, transactions: Sequence[str]) -> Mapping[str, str]:
         """Return those of some set aside transactions that the store needs now, and why."""
         store = self.store
+        if not isinstance(store, NeedingStore):
+            return {}
         self.tell_swept()
-        return call_store(store, lambda: store.wanted_again(self.dataset, transactions) if isinstance(store, UndoStore) else {})
+        return call_store(store, lambda: store.wanted_again(self.dataset, transactions))
 
     def check_shared(self, going: pa.Table) -> None:
         """Refuse if something that goes would lose nothing, by a reader of the store that shares no code with the re-check."""

@@ -173,7 +173,8 @@ def current(store: Store, readings: Collection[DatasetReading]) -> set[str]:
         return set()
     whole = [last for last in readings if last.chains_of is None]
     present = call_store(store, lambda: store.tokens([last.dataset for last in whole])) if whole else {}
-    unchanged = {last.dataset for last in whole if last.token and present.get(last.dataset) == last.token}
+    # one that was not there, and is not there yet, is unchanged as well
+    unchanged = {last.dataset for last in whole if present.get(last.dataset) == last.token}
     for last in readings:
         if last.chains_of is not None:
             log = read_chains(store, last, last.chains_of, 0).log

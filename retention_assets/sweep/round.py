@@ -105,20 +105,22 @@ class _Round:
                 sweep.permit()
         self._read_fresh()
         # a dataset that is not there has nothing to sweep but its trash
-        gone = [sweep for sweep in self._active() if sweep.reading.token is None]
+        gone = {sweep.dataset: sweep for sweep in self._active() if sweep.reading.token is None}
         left = self._undone(ledger.sweeps.left(sorted(self.active), self.context.names))
+        is_gone = pc.is_in(left["dataset"], pa.array([*gone], pa.string()))
+        in_vain = pc.and_(is_gone, pc.not_equal(left["order"], Order.DELETE_ASIDE))
+        refused, left = {*left.filter(in_vain)["dataset"].to_pylist()}, left.filter(pc.invert(in_vain))
         is_aside, only = pc.equal(left["status"], "SWEPT"), self.context.only
         if only is None:
             self._finish_begun(self._sweepable(left.filter(pc.invert(is_aside))))
         self._finish_begun(left.filter(is_aside if only is None else pc.equal(left["order"], only)))
-        there = self.active.keys() - {sweep.dataset for sweep in gone}
-        for ids in self._slices(OPEN, self.context.as_of, self.first_slice, there):
+        for ids in self._slices(OPEN, self.context.as_of, self.first_slice, self.active.keys() - gone.keys()):
             self._sweep_due(self._sweepable(ledger.sweeps.due_rows(ids)))
         # in each run: what is protected anew comes back before its time is over
         for ids in self._slices(ASIDE, _ANY_TIME, SLICE, self.active):
             self._look_at_aside(self._undone(ledger.trash.planned(ids)))
-        for sweep in gone:
-            self._refuse_absent(sweep)
+        for sweep in gone.values():
+            self._refuse_absent(sweep, sweep.dataset in refused)
         if opened := sorted(self.opened & self.active.keys()):
             ledger.reports.finish_done(self._holder, opened)
         return self.again
@@ -149,8 +151,8 @@ class _Round:
             if sweep.reading.token is not None or self.context.only is Order.RESTORE:
                 self._check_reading(sweep, "nothing of {} is swept")
 
-    def _refuse_absent(self, sweep: DatasetSweep) -> None:
-        if any(row.marks for row in self.context.ledger.marks.to_sweep(self.context.as_of, [sweep.dataset])):
+    def _refuse_absent(self, sweep: DatasetSweep, has_begun: bool) -> None:
+        if has_begun or any(row.marks for row in self.context.ledger.marks.to_sweep(self.context.as_of, [sweep.dataset])):
             self._check_reading(sweep, "nothing of {} is swept")
 
     def _read_again(self, datasets: Collection[str], whole: bool = False) -> None:

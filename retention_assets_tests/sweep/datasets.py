@@ -73,14 +73,15 @@ class SettingsFolder:
         return open_ledger(self.settings.ledger, simulated=self.settings.clock.simulated)
 
     def sweeps(self, as_of: datetime = AS_OF + timedelta(days=7), **sweeper: Any) -> dict[str, SweepResult]:
-        """Sweep what is due; the result of each dataset."""
+        """Sweep what is due, and look at what is set aside; the result of each dataset where anything was due or done."""
         with self.opened() as ledger:
             rulebook = load_rulebook(ledger, self.settings, "test")
             if store := sweeper.pop("store", None):
                 sweeper["stores"] = {store.name: store}
             stores = sweeper.pop("stores", self.stores)
-            done = Sweeper(ledger, stores, rulebook, as_of, "test", **sweeper).run(ledger.marks.datasets_to_sweep(as_of))
-            return {result.dataset: result for result in done}
+            work = {row.dataset: row for row in ledger.marks.to_sweep(as_of)}
+            done = Sweeper(ledger, stores, rulebook, as_of, "test", **sweeper).run([*work])
+            return {result.dataset: result for result in done if work[result.dataset].is_due or result.is_touched}
 
     def statuses(self, *datasets: str) -> dict[str, str]:
         with self.opened() as ledger:

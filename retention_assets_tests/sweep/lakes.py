@@ -131,6 +131,16 @@ class Lake(SettingsFolder):
     def branches(self, name: str, head: str, dataset: str = "lake/d") -> None:
         self._log(dataset, [json.dumps({"dataset": dataset, "branch": name, "head": head})])
 
+    def tags(self, name: str, head: str, dataset: str = "lake/d") -> None:
+        self._log(dataset, [json.dumps({"dataset": dataset, "tag": name, "head": head})])
+
+    def belongs(self, realm: str, dataset: str = "lake/d") -> None:
+        """The log says to which realm a dataset belongs, instead of what it said before."""
+        file = self.folder / "log" / f"{dataset.replace('/', '-')}.jsonl"
+        lines = [line for line in file.read_text().splitlines() if "realm" not in json.loads(line)]
+        file.write_text("".join(f"{line}\n" for line in lines))
+        self._log(dataset, [json.dumps({"dataset": dataset, "realm": realm})])
+
     def place(self, dataset: str, transaction: str) -> Path:
         return self.folder / "data" / dataset.removeprefix("lake/") / transaction
 

@@ -84,7 +84,8 @@ def test_it_is_set_aside_and_goes_for_good_when_its_time_is_over(lake: Lake) -> 
     with lake.opened() as ledger:
         (row,) = ledger.trash.sums()
         assert row == ("lake/d", "old", 5, size, UNTIL, UNTIL)
-        assert ledger.marks.datasets_to_sweep(UNTIL - timedelta(seconds=1)) == []
+        [work] = ledger.marks.to_sweep(UNTIL - timedelta(seconds=1))
+        assert (work.dataset, work.is_due, work.aside) == ("lake/d", False, 0), "it looks whether any has to come back"
     assert lake.verified() == ()
     assert lake.marks(DUE) == 0
     assert lake.sweeps(UNTIL - timedelta(seconds=1)) == {}
@@ -138,18 +139,37 @@ def test_a_keeper_stops_the_second_sweep_until_it_ends(lake: Lake, keeper: str) 
     assert (aside(lake), lake.verified()) == (set(), ())
 
 
-def test_what_is_set_aside_waits_while_its_dataset_is_not_there(lake: Lake) -> None:
-    """Somebody has dropped it: there is nothing to mend, and nothing is refused."""
+@pytest.mark.parametrize("keeper", ["", "hold", "hold that asks for attributes", "newer retain rule"])
+def test_what_a_dropped_dataset_has_in_the_trash_goes_in_its_time(lake: Lake, keeper: str) -> None:
+    """Holds and retain rules keep it all the same; nobody knows any more which attributes it had."""
     lake.has(FIVE, "lake/other").sweeps(DUE)
     log = lake.folder / "log" / "lake-d.jsonl"
     lines = log.read_text()
     log.unlink()
-    waits = lake.sweeps(UNTIL)["lake/d"]
-    assert (waits.refused, waits.outcomes, aside(lake)) == (None, {}, OLD_ONES)
-    assert asks(lake, Order.RESTORE, "S1").refused == "nothing of lake/d is swept: its store does not have it"
+    about = "{include: ['*'], with: {tier: gold}}" if "attributes" in keeper else "'lake/d'"
+    if "hold" in keeper:
+        lake.says(UNDO, holds=f"{{name: legal, datasets: {about}, reason: why, transactions: ['S1']}}")
+    elif keeper:
+        lake.says(UNDO, retain="{name: legal, reason: why, datasets: 'lake/d', where: \"transaction = 'S2'\"}")
+    assert (lake.sweeps(UNTIL - timedelta(seconds=1)), aside(lake)) == ({}, OLD_ONES)
+    gone = lake.sweeps(UNTIL)["lake/d"]
+    kept = OLD_ONES if "rule" in keeper else {"S1"} if keeper else set()
+    assert (gone.refused, aside(lake)) == (None, kept)
     log.write_text(lines)
-    assert lake.sweeps(UNTIL)["lake/d"].outcomes == {Outcome.RESTORED: 1, Outcome.DELETED: 4}
-    assert (in_sight(lake), aside(lake), lake.verified()) == ({"S1", "S6"}, set(), ())
+    assert lake.verified() == ()
+
+
+def test_nothing_is_restored_into_a_dataset_that_is_not_there(lake: Lake) -> None:
+    lake.has(FIVE, "lake/other").sweeps(DUE)
+    log = lake.folder / "log" / "lake-d.jsonl"
+    lines = log.read_text()
+    log.unlink()
+    why = "nothing of lake/d is swept: its store does not have it"
+    assert asks(lake, Order.RESTORE, "S1").refused == why
+    assert (lake.sweeps(DUE)["lake/d"].refused, aside(lake)) == (why, OLD_ONES)
+    log.write_text(lines)
+    assert lake.sweeps(DUE)["lake/d"].outcomes == {Outcome.RESTORED: 1}
+    assert (in_sight(lake), lake.verified()) == ({"S1", "S6"}, ())
 
 
 def test_policies_are_not_asked_any_more(lake: Lake) -> None:
