@@ -223,7 +223,8 @@ class _Round:
             sweep = self.active[name]
             with self._alone(sweep):
                 sweep.places = frozenset(rows["place"].to_pylist())
-                sweep.check_places()
+                if not all(order.starts_in_trash for order in map(Order, rows["order"].to_pylist())):
+                    sweep.check_places()
                 sweep.result.planned += len(rows)
                 expired[name] = sweep.settle_expired(rows)
         self._settle(expired)
@@ -367,7 +368,8 @@ class _Round:
             self._recheck_if_changed(batch, marks, self._unguarded(batch, names, began))
             for sweep in self._active(batch.targets):
                 with self._alone(sweep):
-                    sweep.check_places()
+                    if not batch.order.starts_in_trash:
+                        sweep.check_places()
                     sweep.tell_swept()
             targets = self._justified(batch)
             if not batch.order.starts_in_trash:
