@@ -71,12 +71,13 @@ _QUICK = 0.002
 _PIECE = 128
 # File systems whose inode numbers survive a reboot and are equal on every machine. In memory, overlay and FUSE they may change.
 _LASTING = {"ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "bcachefs", "nfs", "nfs4"}
-# From <linux/stat.h>: query the descriptor itself for its mount number; offsets of the mask, the device numbers and the mount
-# number in the answer.
+# From <linux/stat.h>: query the descriptor itself for its birth and its mount number; offsets of the mask, the time of birth,
+# the device numbers and the mount number in the answer.
 _AT_EMPTY_PATH = 0x1000
+_BIRTH = 0x800
 _MOUNT_NUMBER = 0x1000
 _SIZE = 256
-_ANSWER = struct.Struct("=I132xIIQ")
+_ANSWER = struct.Struct("=I76xqI44xIIQ")
 # bytes that are freed with what is at a path from the root, None if nothing is; raises OSError or Refused for what may not move
 Look = Callable[[Folder], int | None]
 
@@ -697,14 +698,31 @@ def _statx() -> Any:
 
 
 def _ask_statx(descriptor: int) -> Mount | None:
+    facts = _answer_with(_MOUNT_NUMBER, descriptor)
+    return Mount(os.makedev(*facts[3:5]), facts[5]) if facts else None
+
+
+def _answer_with(fact: int, descriptor: int) -> tuple[Any, ...] | None:
     if (statx := _statx()) is None:
         return None
     answer = ctypes.create_string_buffer(_SIZE)
-    if statx(descriptor, b"", _AT_EMPTY_PATH, _MOUNT_NUMBER, answer) != 0:
+    if statx(descriptor, b"", _AT_EMPTY_PATH, fact, answer) != 0:
         return None
-    mask, major, minor, number = _ANSWER.unpack_from(answer)
-    # an old kernel leaves the number out of its answer
-    return Mount(os.makedev(major, minor), number) if mask & _MOUNT_NUMBER else None
+    # an old kernel leaves the mount's number out of its answer, and many file systems a birth
+    return facts if (facts := _ANSWER.unpack_from(answer))[0] & fact else None
+
+
+def folder_number(path: str) -> str | None:
+    """Identify a folder, also once it is renamed: a copy has another inode or birth. None where the file system can't tell."""
+    with suppress(OSError):
+        descriptor = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            facts = _answer_with(_BIRTH, descriptor) if keeps_numbers(mount_of(descriptor)) else None
+            # images of disks may be made without times
+            return f"{os.fstat(descriptor).st_ino}-{facts[1]}.{facts[2]:09}" if facts and facts[1] else None
+        finally:
+            os.close(descriptor)
+    return None
 
 
 def _ask_proc(descriptor: int) -> int | None:
