@@ -167,17 +167,15 @@ class HeadFile:
             return next((why for head in own if (why := head_fault(connection, head, self.key))), None)
 
     def _missing(self, database: LedgerDatabase) -> str | None:
-        if not self.was_noted(database):
+        with database.reading() as connection:
+            noted = [place for place in noted_places(connection).values() if place.noted]
+        if not any(self.has_been(place, database) for place in noted):
             return None
         moved = f"If its data is elsewhere now, run `retention audit accept --store {self.store} --reason …`. "
         return (
             f"{self.key} is missing, but this ledger noted the end of its record there: it is unknown whether an older "
             f"ledger was restored since. {moved if self.store else ''}{REMEDY}"
         )
-
-    def was_noted(self, database: LedgerDatabase) -> bool:
-        with database.reading() as connection:
-            return any(place.noted and self.has_been(place, database) for place in noted_places(connection).values())
 
     def has_been(self, noted: NotedPlace, database: LedgerDatabase) -> bool:  # noqa: ARG002 - roots of stores are renamed
         """Tell whether a head was noted in this file."""
@@ -278,8 +276,8 @@ def head_file_of(store: Store) -> StoreHeadFile | None:
 
 
 def place_faults(ledger: Ledger, stores: Iterable[Store], actor: str | None = None) -> dict[str, Refused]:
-    """Return, by store, why nothing of it may be marked or swept. With an actor, new stores are noted."""
-    noted_before, faults, joining, renamed = ledger.places.newest(), dict[str, Refused](), dict[str, str](), dict[str, str]()
+    """Return, by store, why nothing of it may be marked or swept. With an actor, new stores and names of roots are noted."""
+    noted_before, faults, found = ledger.places.newest(), dict[str, Refused](), dict[str, str]()
     for store in stores:
         noted, place = noted_before.get(store.name), None
         try:
@@ -289,23 +287,22 @@ def place_faults(ledger: Ledger, stores: Iterable[Store], actor: str | None = No
                 place = place_of_store(store, claim=True)
         except Refused as fault:
             faults[store.name] = fault
-        # a known root may have got an identity since, or a folder of its own when a backup was put back
+        # a known root may have got an identity or another name, or a folder of its own when a backup was put back
         if place is not None and (noted is None or not noted.place.startswith(place)):
-            (joining if noted is None else renamed)[store.name] = place
-    for places, reason in ((joining, "The store joins."), (renamed, "Its root was renamed, or is known by more.")):
-        if places and actor is not None:
-            ledger.places.note(places, actor, reason, noted_before)
+            found[store.name] = place
+    if found and actor is not None:
+        ledger.places.note(found, actor, "A run found its data there.", noted_before)
     return faults
 
 
 def other_place(ledger: Ledger, store: Store, noted: StorePlace | None) -> str | None:
     """Say why a store is not the one that the ledger knows; None if it is."""
+    from retention_assets.stores.places.own_files import is_at
+
     remedy = (
         f"Nothing of {store.name} is marked or swept. Mend the settings. If this is intended, run `retention audit accept "
         f"--store {store.name} --reason …`, which spares earlier marks."
     )
-    from retention_assets.stores.places.own_files import is_at
-
     place = place_of_store(store)
     if noted is not None and place is not None and not is_at(noted.place, place):
         return f"the data of {store.name} is at {place}, but this ledger knows it at {noted.place}. {remedy}"

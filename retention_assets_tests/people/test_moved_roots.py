@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from retention_assets.policy import text_of
-from retention_assets.stores.places import local, own_files
+from retention_assets.stores.places import local
 from retention_assets_tests.people.conftest import DONE, FAILED, Run
 from retention_assets_tests.stores.delta.test_cases import overwritten
 from retention_assets_tests.stores.delta.test_exact import data
@@ -218,8 +218,8 @@ def test_a_clone_of_a_whole_disk_is_the_renamed_root_only_once_the_first_is_gone
     is_left: bool, aside: Lake, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It has each number of the original."""
-    number = own_files.folder_number(str(aside.folder / "data"))
-    monkeypatch.setattr(own_files, "folder_number", lambda _: number)
+    number = local.LocalPlace(str(aside.folder / "data")).number()
+    monkeypatch.setattr(local.LocalPlace, "number", lambda _: number)
     root = is_copied(aside) if is_left else is_copied_and_removed(aside)
     before = (aside.folder / root / ".retention-store").read_text()
     if not is_left:
@@ -361,7 +361,7 @@ def test_what_was_begun_on_a_table_that_was_made_anew_is_spared_and_at_the_lates
         done(run, "hold", "-d", named, "-r", "made anew", "--name", "anew")
         done(run, "run", "--yes", at=FAR_DUE)
         done(run, "release", "anew", "-r", "over")
-    assert (tables.files(), whys(lake, "SPARED").keys()) == (before, begun)
+    assert (tables.files(), set(whys(lake, "SPARED"))) == (before, begun)
     for days in (7, 14):
         done(run, "run", "--yes", at=FAR_DUE + timedelta(days=days))
     assert len(tables.files()) == 1

@@ -275,13 +275,10 @@ def _try_each(act: Callable[[Item], Result], items: Sequence[Item], at_once: int
 
 
 def _check_planned(target: Target, order: Order, note: FolderNote) -> None:
-    if not target.note or target.note == note.text:
-        return
-    planned = FolderNote.parse(target.note)
-    if order.starts_in_trash:
-        # a copy of a root that was accepted has the trash in other folders
-        planned = planned._replace(inode=None)
-    if why := note.change(planned, target.begun_earlier and order.deletes):
+    planned = FolderNote.parse(target.note) if target.note else note
+    # a copy of a root that was accepted has the trash in other folders
+    present = note._replace(inode=None) if order.starts_in_trash else note
+    if why := present.change(planned, target.begun_earlier and order.deletes):
         raise FolderChanged(why)
 
 

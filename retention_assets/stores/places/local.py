@@ -141,6 +141,14 @@ class LocalPlace:
                     return now()
                 raise
 
+    def number(self) -> str | None:
+        """Identify the folder, also once it is renamed: a copy has another inode or birth. None where that can't be told."""
+        with suppress(OSError, Refused), self._opened() as root:
+            facts = _ask_statx(root, _BIRTH) if keeps_numbers(mount_of(root)) else None
+            # images of disks may be made without times
+            return f"{os.fstat(root).st_ino}-{facts[1]}.{facts[2]:09}" if facts and facts[1] else None
+        return None
+
     def shares(self, wanted: int) -> Sequence[TreeShare]:
         with self._opened() as root:
             folders, level = [""], 0
@@ -688,8 +696,9 @@ def _file_system(mount: Mount) -> str | None:
 
 
 def mount_of(descriptor: int) -> Mount:
-    mount = _ask_statx(descriptor)
-    return mount or Mount(os.fstat(descriptor).st_dev, _ask_proc(descriptor))
+    if facts := _ask_statx(descriptor, _MOUNT_NUMBER):
+        return Mount(os.makedev(*facts[3:5]), facts[5])
+    return Mount(os.fstat(descriptor).st_dev, _ask_proc(descriptor))
 
 
 @lru_cache(maxsize=1)
@@ -697,12 +706,7 @@ def _statx() -> Any:
     return getattr(ctypes.CDLL(None, use_errno=True), "statx", None)
 
 
-def _ask_statx(descriptor: int) -> Mount | None:
-    facts = _answer_with(_MOUNT_NUMBER, descriptor)
-    return Mount(os.makedev(*facts[3:5]), facts[5]) if facts else None
-
-
-def _answer_with(fact: int, descriptor: int) -> tuple[Any, ...] | None:
+def _ask_statx(descriptor: int, fact: int) -> tuple[Any, ...] | None:
     if (statx := _statx()) is None:
         return None
     answer = ctypes.create_string_buffer(_SIZE)
@@ -710,19 +714,6 @@ def _answer_with(fact: int, descriptor: int) -> tuple[Any, ...] | None:
         return None
     # an old kernel leaves the mount's number out of its answer, and many file systems a birth
     return facts if (facts := _ANSWER.unpack_from(answer))[0] & fact else None
-
-
-def folder_number(path: str) -> str | None:
-    """Identify a folder, also once it is renamed: a copy has another inode or birth. None where the file system can't tell."""
-    with suppress(OSError):
-        descriptor = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            facts = _answer_with(_BIRTH, descriptor) if keeps_numbers(mount_of(descriptor)) else None
-            # images of disks may be made without times
-            return f"{os.fstat(descriptor).st_ino}-{facts[1]}.{facts[2]:09}" if facts and facts[1] else None
-        finally:
-            os.close(descriptor)
-    return None
 
 
 def _ask_proc(descriptor: int) -> int | None:

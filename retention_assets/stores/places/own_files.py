@@ -24,7 +24,7 @@ from retention_assets.errors import Refused
 from retention_assets.settings.places import mask_secrets
 from retention_assets.stores.places import IDENTITY, open_place
 from retention_assets.stores.places.file_systems import FileSystem, is_local, is_s3, open_file_system, without_retries
-from retention_assets.stores.places.local import folder_number
+from retention_assets.stores.places.local import LocalPlace
 from retention_assets.stores.protocol import IN_FOLDER, KNOWN_BY, error_text, is_same_place
 
 _ID = re.compile(rb"[0-9a-f]{32}")
@@ -39,7 +39,7 @@ def place_of_root(place: str) -> str:
     shown = os.path.realpath(root) if is_local(fs) else mask_secrets(place)
     if not (known := identity_of(place)):
         return shown
-    number = folder_number(root) if is_local(fs) else None
+    number = LocalPlace(shown).number() if is_local(fs) else None
     return f"{shown}{KNOWN_BY}{known}{IN_FOLDER}{number}" if number else f"{shown}{KNOWN_BY}{known}"
 
 
@@ -48,12 +48,9 @@ def is_at(noted: str, place: str) -> bool:
     if not is_same_place(noted, place):
         return False
     before, present = noted.partition(KNOWN_BY)[0], place.partition(KNOWN_BY)[0]
-    try:
-        return before == present or os.path.samefile(before, present) or not is_same_place(noted, place_of_root(before))
-    except (FileNotFoundError, NotADirectoryError):
-        return True
-    except OSError:
-        return False
+    with suppress(OSError):
+        return before == present or not is_same_place(noted, place_of_root(before)) or os.path.samefile(before, present)
+    return False
 
 
 def leave_identity(place: str) -> None:
