@@ -37,6 +37,7 @@ from retention_assets.people.operation import (
 )
 from retention_assets.people.output import echo_json, say
 from retention_assets.pipeline.head_file import HeadFile, head_file_of, other_place, place_of_store
+from retention_assets.stores.protocol import IN_FOLDER, is_same_place
 
 _EXPECTED = 'a file of --save-head: {"position": N, "hash": "…"}'
 _HASH_LENGTH = 64
@@ -213,6 +214,9 @@ def _accept_store(name: str, request: AcceptRequest, environment: Environment, l
         raise Refused(
             f"{name} is at its known place, or is new: there is nothing to accept. `retention run` notes a new store."
         )
+    if name in known and is_same_place(known[name].place, place):
+        # a clone of a disk has the numbers of the first, whose marks are not its own
+        place = place.partition(IN_FOLDER)[0]
     ledger.places.note({name: place}, request.actor, request.reason, known)
     file = head_file_of(store)
     with ledger.database.reading() as connection:
@@ -220,7 +224,8 @@ def _accept_store(name: str, request: AcceptRequest, environment: Environment, l
         earlier = [one for one in noted_places(connection).values() if one.store == name and one.noted]
     if gone := _give_up(request, (one for one in earlier if not file or one.place != file.key)):
         ledger.database.write(lambda tx: remember_places(tx, gone, request.actor))
-    if file is not None and file.other_owner(ledger.database) is not None:
+    # where a backup was put back without its head, no other decision is asked for
+    if file is not None and (file.other_owner(ledger.database) or (not file.heads() and file.fault(ledger.database))):
         _write([file], head)
     if file is not None:
         file.note(ledger.database)

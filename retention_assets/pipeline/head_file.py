@@ -11,6 +11,7 @@ other has recorded since, and neither sweeps. Nothing here needs Spark.
 import json
 import logging
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from secrets import token_hex
 
@@ -26,8 +27,8 @@ from retention_assets.ledger.ledger import REMEDY, LedgerHead, NotedPlace, head_
 from retention_assets.ledger.stores import StorePlace, newest_places
 from retention_assets.pipeline.file_systems import inside, place_of, without_query
 from retention_assets.settings.places import mask_secrets, mask_text
-from retention_assets.stores.places import IDENTITY
-from retention_assets.stores.protocol import KNOWN_BY, PlacedStore, Store, call_store, is_same_place
+from retention_assets.stores.places import IDENTITY, is_on_disk
+from retention_assets.stores.protocol import PlacedStore, Store, call_store
 
 NAME = "HEAD.json"
 _LOG = logging.getLogger(__name__)
@@ -167,13 +168,18 @@ class HeadFile:
 
     def _missing(self, database: LedgerDatabase) -> str | None:
         with database.reading() as connection:
-            remembered = noted_places(connection).get(self.key)
-        if remembered is None or not remembered.noted:
+            noted = [place for place in noted_places(connection).values() if place.noted]
+        if not any(self.has_been(place, database) for place in noted):
             return None
+        moved = f"If its data is elsewhere now, run `retention audit accept --store {self.store} --reason …`. "
         return (
             f"{self.key} is missing, but this ledger noted the end of its record there: it is unknown whether an older "
-            f"ledger was restored since. {REMEDY}"
+            f"ledger was restored since. {moved if self.store else ''}{REMEDY}"
         )
+
+    def has_been(self, noted: NotedPlace, database: LedgerDatabase) -> bool:  # noqa: ARG002 - roots of stores are renamed
+        """Tell whether a head was noted in this file."""
+        return noted.place == self.key
 
     def check(self, database: LedgerDatabase) -> None:
         if fault := self.fault(database):
@@ -207,12 +213,21 @@ class StoreHeadFile(HeadFile):
         return f"{self.root.rstrip('/')}/{IDENTITY}"
 
     def _note(self, database: LedgerDatabase) -> tuple[bool, str | None]:
-        from retention_assets.stores.places.own_files import place_of_root
+        return super()._note(database) if self.is_known(database) else (False, None)
+
+    def is_known(self, database: LedgerDatabase) -> bool:
+        from retention_assets.stores.places.own_files import is_at, place_of_root
 
         with database.reading() as connection:
             noted = newest_places(connection).get(self.name)
-        is_known = noted is not None and is_same_place(noted.place, place_of_root(self.root))
-        return super()._note(database) if is_known else (False, None)
+        return noted is not None and is_at(noted.place, place_of_root(self.root))
+
+    def has_been(self, noted: NotedPlace, database: LedgerDatabase) -> bool:
+        # by another name, before its root was renamed: of places that were given up no head is noted
+        with suppress(OSError):
+            renamed = noted.place != self.key and noted.store == self.name and is_on_disk(self.root)
+            return noted.place == self.key or (renamed and self.is_known(database))
+        return False
 
     def read_text(self) -> str | None:
         # None if the root has neither head nor identity
@@ -227,17 +242,16 @@ class StoreHeadFile(HeadFile):
 
 
 def remembered_files(database: LedgerDatabase, files: Iterable[HeadFile]) -> list[HeadFile]:
-    """Add the files that a ledger remembers: settings may lead elsewhere now."""
-    by_key = {file.key: file for file in files}
+    """Add the files that a ledger remembers: settings may lead elsewhere now, and roots are renamed with their files."""
+    given = [*files]
     with database.reading() as connection:
-        for remembered in noted_places(connection).values():
-            if remembered.noted and remembered.place not in by_key:
-                place, query = without_query(remembered.place)
-                root = place.rpartition("/")[0]
-                by_key[remembered.place] = (
-                    HeadFile(root + query) if remembered.store is None else StoreHeadFile(root, remembered.store)
-                )
-    return [*by_key.values()]
+        noted = [place for place in noted_places(connection).values() if place.noted]
+    for remembered in noted:
+        if not any(file.has_been(remembered, database) for file in given):
+            place, query = without_query(remembered.place)
+            root = place.rpartition("/")[0]
+            given.append(HeadFile(root + query) if remembered.store is None else StoreHeadFile(root, remembered.store))
+    return given
 
 
 def stores_of(act: Act) -> DatasetFilter:
@@ -262,8 +276,8 @@ def head_file_of(store: Store) -> StoreHeadFile | None:
 
 
 def place_faults(ledger: Ledger, stores: Iterable[Store], actor: str | None = None) -> dict[str, Refused]:
-    """Return, by store, why nothing of it may be marked or swept. With an actor, new stores are noted."""
-    noted_before, faults, joining = ledger.places.newest(), dict[str, Refused](), dict[str, str]()
+    """Return, by store, why nothing of it may be marked or swept. With an actor, new stores and names of roots are noted."""
+    noted_before, faults, found = ledger.places.newest(), dict[str, Refused](), dict[str, str]()
     for store in stores:
         noted, place = noted_before.get(store.name), None
         try:
@@ -273,21 +287,24 @@ def place_faults(ledger: Ledger, stores: Iterable[Store], actor: str | None = No
                 place = place_of_store(store, claim=True)
         except Refused as fault:
             faults[store.name] = fault
-        if place is not None and (noted is None or (KNOWN_BY in place and KNOWN_BY not in noted.place)):
-            joining[store.name] = place
-    if joining and actor is not None:
-        ledger.places.note(joining, actor, "The store joins.", noted_before)
+        # a known root may have got an identity or another name, or a folder of its own when a backup was put back
+        if place is not None and (noted is None or not noted.place.startswith(place)):
+            found[store.name] = place
+    if found and actor is not None:
+        ledger.places.note(found, actor, "A run found its data there.", noted_before)
     return faults
 
 
 def other_place(ledger: Ledger, store: Store, noted: StorePlace | None) -> str | None:
     """Say why a store is not the one that the ledger knows; None if it is."""
+    from retention_assets.stores.places.own_files import is_at
+
     remedy = (
         f"Nothing of {store.name} is marked or swept. Mend the settings. If this is intended, run `retention audit accept "
         f"--store {store.name} --reason …`, which spares earlier marks."
     )
     place = place_of_store(store)
-    if noted is not None and place is not None and not is_same_place(noted.place, place):
+    if noted is not None and place is not None and not is_at(noted.place, place):
         return f"the data of {store.name} is at {place}, but this ledger knows it at {noted.place}. {remedy}"
     file = head_file_of(store)
     owner = file.other_owner(ledger.database) if file else None

@@ -411,13 +411,20 @@ class ServedStore(Store, Protocol):
         """Return the server's time; None where the data is on this machine or nothing can be asked."""
 
 
-# in a place's text, the separator before the identity left there, if any
+# in a place's text, the separators before the identity left there, if any, and before the number of its folder
 KNOWN_BY = ", known by "
+IN_FOLDER = " in folder "
 
 
 def is_same_place(planned: str, present: str) -> bool:
-    """Compare two places. An identity may have been added since the plan."""
-    return present == planned or present.startswith(f"{planned}{KNOWN_BY}")
+    """Compare two places. An identity may have been added since the plan, and a folder with its number may have been renamed.
+
+    At one path the identity decides: a backup that was put back has a folder of its own.
+    """
+    (before, _, planned_id), (now, _, present_id) = planned.partition(KNOWN_BY), present.partition(KNOWN_BY)
+    if before != now:
+        return planned_id == present_id and IN_FOLDER in planned_id
+    return not planned_id or planned_id.partition(IN_FOLDER)[0] == present_id.partition(IN_FOLDER)[0]
 
 
 @runtime_checkable

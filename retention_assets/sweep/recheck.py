@@ -517,12 +517,14 @@ def _marked_elsewhere(places: Sequence[StorePlace], marks: pa.Table) -> dict[int
         by_store.setdefault(row.store, []).append(row)
     spared: dict[int, str] = {}
     for store, own in by_store.items():
-        for row, following in pairwise(own):
-            if is_same_place(row.place, own[-1].place):
+        is_elsewhere = False
+        for row, following in reversed([*pairwise(own)]):
+            is_elsewhere = is_elsewhere or not is_same_place(row.place, following.place)
+            if not is_elsewhere:
                 continue
             begun = pc.and_(pc.greater_equal(marks["id"], row.first_mark), pc.less(marks["id"], following.first_mark))
             ids = marks.filter(pc.and_(begun, pc.starts_with(marks["dataset"].cast(pa.string()), f"{store}/")))["id"]
-            why = f"It was marked when the data of {store} was at {row.place}, but now it is at {own[-1].place}."
+            why = f"It was marked when the data of {store} was at {row.place}, before it was accepted at {following.place}."
             spared |= dict.fromkeys(ids.to_pylist(), why)
     return spared
 

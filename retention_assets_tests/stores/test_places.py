@@ -11,7 +11,7 @@ from retention_assets.errors import Withheld
 from retention_assets.outcomes import Outcome
 from retention_assets.settings import load_settings
 from retention_assets.stores.iceberg.store import IcebergStore
-from retention_assets.stores.protocol import KNOWN_BY, Remains, Target, is_same_place
+from retention_assets.stores.protocol import IN_FOLDER, KNOWN_BY, Remains, Target, is_same_place
 from retention_assets_tests.databases import new_schema
 from retention_assets_tests.stores.aspects.environments import Aspects
 from retention_assets_tests.stores.files.environments import S3, S3Files
@@ -39,6 +39,29 @@ def test_a_place_that_has_got_an_identity_since_is_the_same(present: str, same: 
 @pytest.mark.parametrize("present", ["/data/lake", f"/data/lake{KNOWN_BY}2f", f"/data/other{KNOWN_BY}1f"])
 def test_a_place_that_has_lost_or_changed_its_identity_is_another(present: str) -> None:
     assert not is_same_place(f"/data/lake{KNOWN_BY}1f", present)
+
+
+@pytest.mark.parametrize(
+    ("planned", "present", "same"),
+    [
+        # renamed; a copy; another root in a folder of that number; without numbers
+        (f"/a{KNOWN_BY}1f{IN_FOLDER}7-1", f"/b{KNOWN_BY}1f{IN_FOLDER}7-1", True),
+        (f"/a{KNOWN_BY}1f{IN_FOLDER}7-1", f"/b{KNOWN_BY}1f{IN_FOLDER}7-2", False),
+        (f"/a{KNOWN_BY}1f{IN_FOLDER}7-1", f"/b{KNOWN_BY}2f{IN_FOLDER}7-1", False),
+        (f"/a{KNOWN_BY}1f{IN_FOLDER}7-1", f"/b{KNOWN_BY}1f", False),
+        (f"/a{KNOWN_BY}1f", f"/b{KNOWN_BY}1f", False),
+        # at one path: put back from a backup, known by more or less, and another root
+        (f"/a{KNOWN_BY}1f{IN_FOLDER}7-1", f"/a{KNOWN_BY}1f{IN_FOLDER}8-2", True),
+        (f"/a{KNOWN_BY}1f", f"/a{KNOWN_BY}1f{IN_FOLDER}7-1", True),
+        (f"/a{KNOWN_BY}1f{IN_FOLDER}7-1", f"/a{KNOWN_BY}1f", True),
+        ("/a", f"/a{KNOWN_BY}1f{IN_FOLDER}7-1", True),
+        (f"/a{KNOWN_BY}1f{IN_FOLDER}7-1", f"/a{KNOWN_BY}2f{IN_FOLDER}7-1", False),
+    ],
+)
+def test_a_folder_that_was_renamed_is_the_same_place_and_at_one_path_the_identity_decides(
+    planned: str, present: str, same: bool
+) -> None:
+    assert is_same_place(planned, present) == same
 
 
 def test_a_table_of_the_same_name_in_another_database_is_in_another_place(store_url: str, tmp_path: Path) -> None:

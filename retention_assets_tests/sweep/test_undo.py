@@ -265,14 +265,14 @@ def test_what_was_begun_stays_begun_while_its_store_fails(lake: Lake, monkeypatc
     assert lake.verified() == ()
 
 
-def dies_before(lake: Lake, act: str) -> None:
+def dies_before(lake: Lake, act: str, as_of: datetime = DUE) -> None:
     def dies(*_: Any) -> None:
         raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(f"retention_assets.{act}", dies)
         with pytest.raises(KeyboardInterrupt):
-            lake.sweeps(DUE)
+            lake.sweeps(as_of)
     with lake.opened() as ledger:
         change_leases(ledger, "UPDATE leases SET expires_at = taken_at")
 

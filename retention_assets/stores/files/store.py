@@ -218,7 +218,7 @@ class FilesStore:
                 raise Refused(
                     f"The log does not know {quote(target.transaction)} in {dataset}: its folder may belong to something else."
                 )
-            check = partial(_check_planned, target, target.begun_earlier and order.deletes)
+            check = partial(_check_planned, target, order)
             if order is Order.DELETE:
                 removed = folders.delete_tree(going[target], permit, check)
             else:
@@ -274,9 +274,11 @@ def _try_each(act: Callable[[Item], Result], items: Sequence[Item], at_once: int
         pool.shutdown(cancel_futures=True)
 
 
-def _check_planned(target: Target, begun: bool, note: FolderNote) -> None:
-    planned = target.note
-    if planned and planned != note.text and (why := note.change(FolderNote.parse(planned), begun)):
+def _check_planned(target: Target, order: Order, note: FolderNote) -> None:
+    planned = FolderNote.parse(target.note) if target.note else note
+    # a copy of a root that was accepted has the trash in other folders
+    present = note._replace(inode=None) if order.starts_in_trash else note
+    if why := present.change(planned, target.begun_earlier and order.deletes):
         raise FolderChanged(why)
 
 

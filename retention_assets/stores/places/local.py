@@ -71,12 +71,13 @@ _QUICK = 0.002
 _PIECE = 128
 # File systems whose inode numbers survive a reboot and are equal on every machine. In memory, overlay and FUSE they may change.
 _LASTING = {"ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "bcachefs", "nfs", "nfs4"}
-# From <linux/stat.h>: query the descriptor itself for its mount number; offsets of the mask, the device numbers and the mount
-# number in the answer.
+# From <linux/stat.h>: query the descriptor itself for its birth and its mount number; offsets of the mask, the time of birth,
+# the device numbers and the mount number in the answer.
 _AT_EMPTY_PATH = 0x1000
+_BIRTH = 0x800
 _MOUNT_NUMBER = 0x1000
 _SIZE = 256
-_ANSWER = struct.Struct("=I132xIIQ")
+_ANSWER = struct.Struct("=I76xqI44xIIQ")
 # bytes that are freed with what is at a path from the root, None if nothing is; raises OSError or Refused for what may not move
 Look = Callable[[Folder], int | None]
 
@@ -139,6 +140,14 @@ class LocalPlace:
                 if fault.errno in _NOT_WRITABLE:
                     return now()
                 raise
+
+    def number(self) -> str | None:
+        """Identify the folder, also once it is renamed: a copy has another inode or birth. None where that can't be told."""
+        with suppress(OSError, Refused), self._opened() as root:
+            facts = _ask_statx(root, _BIRTH) if keeps_numbers(mount_of(root)) else None
+            # images of disks may be made without times
+            return f"{os.fstat(root).st_ino}-{facts[1]}.{facts[2]:09}" if facts and facts[1] else None
+        return None
 
     def shares(self, wanted: int) -> Sequence[TreeShare]:
         with self._opened() as root:
@@ -687,8 +696,9 @@ def _file_system(mount: Mount) -> str | None:
 
 
 def mount_of(descriptor: int) -> Mount:
-    mount = _ask_statx(descriptor)
-    return mount or Mount(os.fstat(descriptor).st_dev, _ask_proc(descriptor))
+    if facts := _ask_statx(descriptor, _MOUNT_NUMBER):
+        return Mount(os.makedev(*facts[3:5]), facts[5])
+    return Mount(os.fstat(descriptor).st_dev, _ask_proc(descriptor))
 
 
 @lru_cache(maxsize=1)
@@ -696,15 +706,14 @@ def _statx() -> Any:
     return getattr(ctypes.CDLL(None, use_errno=True), "statx", None)
 
 
-def _ask_statx(descriptor: int) -> Mount | None:
+def _ask_statx(descriptor: int, fact: int) -> tuple[Any, ...] | None:
     if (statx := _statx()) is None:
         return None
     answer = ctypes.create_string_buffer(_SIZE)
-    if statx(descriptor, b"", _AT_EMPTY_PATH, _MOUNT_NUMBER, answer) != 0:
+    if statx(descriptor, b"", _AT_EMPTY_PATH, fact, answer) != 0:
         return None
-    mask, major, minor, number = _ANSWER.unpack_from(answer)
-    # an old kernel leaves the number out of its answer
-    return Mount(os.makedev(major, minor), number) if mask & _MOUNT_NUMBER else None
+    # an old kernel leaves the mount's number out of its answer, and many file systems a birth
+    return facts if (facts := _ANSWER.unpack_from(answer))[0] & fact else None
 
 
 def _ask_proc(descriptor: int) -> int | None:

@@ -1,7 +1,7 @@
 """Files of retention itself: the file by which a root is known, files written whole, and temporary folders.
 
 The identity file holds a random id in its first line, and notes of the ledger behind it, replaced together. It is no data:
-nobody lists or sweeps it.
+nobody lists or sweeps it. It is copied with a root; the number of the root's folder is not, and stays when it is renamed.
 
 A temporary folder goes when its program ends. A program locks a file in it as long as it lives: a folder that is older than a
 day and not locked was left by a killed one, and the next program removes it.
@@ -24,7 +24,8 @@ from retention_assets.errors import Refused
 from retention_assets.settings.places import mask_secrets
 from retention_assets.stores.places import IDENTITY, open_place
 from retention_assets.stores.places.file_systems import FileSystem, is_local, is_s3, open_file_system, without_retries
-from retention_assets.stores.protocol import KNOWN_BY, error_text
+from retention_assets.stores.places.local import LocalPlace
+from retention_assets.stores.protocol import IN_FOLDER, KNOWN_BY, error_text, is_same_place
 
 _ID = re.compile(rb"[0-9a-f]{32}")
 _MOST_BYTES = 1 << 16
@@ -33,11 +34,23 @@ _LEFT = timedelta(days=1)
 
 
 def place_of_root(place: str) -> str:
-    """Return the place of a root, with its identity if it has one."""
+    """Return the place of a root, with its identity if it has one, and then with the number of a folder that keeps it."""
     fs, root = open_file_system(place)
     shown = os.path.realpath(root) if is_local(fs) else mask_secrets(place)
-    known = identity_of(place)
-    return f"{shown}{KNOWN_BY}{known}" if known else shown
+    if not (known := identity_of(place)):
+        return shown
+    number = LocalPlace(shown).number() if is_local(fs) else None
+    return f"{shown}{KNOWN_BY}{known}{IN_FOLDER}{number}" if number else f"{shown}{KNOWN_BY}{known}"
+
+
+def is_at(noted: str, place: str) -> bool:
+    """Tell whether a root is the one at a noted place, or that one renamed: then no other has its identity where it was."""
+    if not is_same_place(noted, place):
+        return False
+    before, present = noted.partition(KNOWN_BY)[0], place.partition(KNOWN_BY)[0]
+    with suppress(OSError):
+        return before == present or not is_same_place(noted, place_of_root(before)) or os.path.samefile(before, present)
+    return False
 
 
 def leave_identity(place: str) -> None:
