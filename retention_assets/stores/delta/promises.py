@@ -2,14 +2,18 @@
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import timedelta
+from difflib import get_close_matches
 
 from retention_assets.policy.globs import matching, protecting
 from retention_assets.policy.model import Policy
 from retention_assets.stores.delta.folder import canonical_place
-from retention_assets.stores.delta.table import DELETED_FILES, KEEP_VERSIONS, LOG_CLEANUP, LOG_RETENTION, Table
+from retention_assets.stores.delta.table import DELETED_FILES, IN_COMMIT_TIME, KEEP_VERSIONS, LOG_CLEANUP, LOG_RETENTION, Table
 
 # tables that a sentence names
 _SHOWN = 3
+# properties that decide here, in small letters; and how alike two of about 25 letters are that differ in one
+_PROPERTIES = {name.lower(): name for name in (KEEP_VERSIONS, DELETED_FILES, LOG_RETENTION, LOG_CLEANUP, IN_COMMIT_TIME)}
+_ONE_LETTER = 0.95
 
 
 def promise_warnings(tables: Mapping[str, Table], policies: Sequence[Policy], spares: bool) -> list[str]:
@@ -36,8 +40,18 @@ def clone_warnings(tables: Mapping[str, Table], known: Collection[str]) -> list[
 
 
 def pin_warnings(tables: Mapping[str, Table]) -> Iterator[str]:
-    """Say which versions that tables pin themselves are not there, and which ones other readers will refuse."""
+    """Say which versions that tables pin themselves are not there, and which ones other readers will refuse; and which
+    properties look like others with a letter changed.
+    """
     for name, table in tables.items():
+        for written in table.properties.keys() - {*_PROPERTIES.values()}:
+            if near := get_close_matches(written.lower(), _PROPERTIES, n=1, cutoff=_ONE_LETTER):
+                yield f"{name} has the property {written}, which nobody knows. Did you mean {_PROPERTIES[near[0]]}?"
+        if table.pins_nothing:
+            yield (
+                f"{KEEP_VERSIONS} of {name} is {table.keep_versions!r} since the table was made, perhaps as a copy of another:"
+                " it pins nothing. Set it anew, or remove it: ALTER TABLE … UNSET TBLPROPERTIES."
+            )
         for number in table.pinned_by_property():
             pinned = f"version {number} of {name}, which {KEEP_VERSIONS} pins"
             if (version := table.versions.get(number)) is None:

@@ -28,7 +28,7 @@ LOG_RETENTION = "delta.logRetentionDuration"
 LOG_CLEANUP = "delta.enableExpiredLogCleanup"
 _UNIFORM = "delta.universalFormat.enabledFormats"
 _COORDINATED = "delta.coordinatedCommits.commitCoordinator"
-_IN_COMMIT_TIME = "delta.enableInCommitTimestamps"
+IN_COMMIT_TIME = "delta.enableInCommitTimestamps"
 _DEFAULTS = {DELETED_FILES: "interval 1 week", LOG_RETENTION: "interval 30 days"}
 _PROPERTY_COMMITS = frozenset({"SET TBLPROPERTIES", "UNSET TBLPROPERTIES"})
 START, END = "VACUUM START", "VACUUM END"
@@ -76,7 +76,9 @@ class Table:
     id: str = ""
     # also those that it had before
     ids: frozenset[str] = frozenset()
-    keep_versions: str = ""
+    keep_versions: str | None = None
+    # the list of kept versions came with the commit that made the table, which may have had another one's properties
+    keeps_since_made: bool = False
     # files of other folders that some version refers to, by number
     elsewhere: list[int] = field(default_factory=list)
     # an announcement of ours that has no end yet
@@ -106,7 +108,7 @@ class Table:
 
     @property
     def has_commit_times(self) -> bool:
-        return self.properties.get(_IN_COMMIT_TIME, "").lower() == "true"
+        return self.properties.get(IN_COMMIT_TIME, "").lower() == "true"
 
     @property
     def cleans_log(self) -> bool:
@@ -146,7 +148,8 @@ class Table:
         # A RESTORE or CLONE brings properties along, which neither pin nor end what is pinned.
         operation = commit.info.get("operation")
         if operation in _PROPERTY_COMMITS or not (self.versions or operation == "CLONE"):
-            self.keep_versions = properties.get(KEEP_VERSIONS, "")
+            self.keep_versions = properties.get(KEEP_VERSIONS)
+            self.keeps_since_made = operation not in _PROPERTY_COMMITS
         self.properties, self.id = properties, str(metadata.get("id", ""))
         self.ids |= {self.id}
 
@@ -241,14 +244,28 @@ class Table:
         return timedelta(microseconds=micros)
 
     def pinned_by_property(self) -> list[int]:
-        """Return the versions that the table itself names. Raises Refused for a list that can't be read."""
-        try:
-            return sorted({int(part) for part in self.keep_versions.split(",")}) if self.keep_versions.strip() else []
-        except ValueError:
+        """Return the versions that the table itself names. Raises Refused for a list of others than there are."""
+        if self.keep_versions is None or self.pins_nothing:
+            return []
+        if (numbers := self._kept_versions) is None:
             raise Refused(
-                f"its property {KEEP_VERSIONS} is {self.keep_versions!r}, and not versions such as '3,17'. "
-                "Set it anew: ALTER TABLE … SET TBLPROPERTIES"
-            ) from None
+                f"its property {KEEP_VERSIONS} is {self.keep_versions!r}, and not versions such as '3,17' up to the newest, "
+                f"{self.newest}. Set it anew: ALTER TABLE … SET TBLPROPERTIES"
+            )
+        return numbers
+
+    @property
+    def pins_nothing(self) -> bool:
+        """True if its list of kept versions is none, and came with the table: another table may have had such versions."""
+        return self.keeps_since_made and self.keep_versions is not None and self._kept_versions is None
+
+    @property
+    def _kept_versions(self) -> list[int] | None:
+        parts = (self.keep_versions or "").split(",")
+        if not all(part.strip().isdecimal() for part in parts):
+            return None
+        numbers = sorted({int(part) for part in parts})
+        return numbers if numbers[-1] <= self.newest else None
 
     @property
     def is_copied(self) -> bool:

@@ -132,7 +132,7 @@ def random_table(folder: Path, seed: int, operations: int | None = None) -> Tabl
             (3, table.z_order),
             (6, partial(table.restore, rng.choice(older)) if older else partial(table.append, *ids)),
             (1, table.track_changes),
-            (1, partial(table.set_properties, {"retention.keep_versions": str(some)})),
+            (1, partial(table.set_properties, {"retention.keep_versions": str(min(some, table.version))})),
             (2, table.checkpoint),
         )
         rng.choices([step for _, step in steps], [weight for weight, _ in steps])[0]()

@@ -101,7 +101,9 @@ RETAIN = "{name: audit, reason: audit, datasets: 'lh/*', where: \"attributes['op
 NARROWED = POLICY.replace("transactions: 1}", "transactions: 1}, where: \"transaction <> '0'\"")
 
 
-@pytest.mark.parametrize("keeper", ["hold", "hold of a file", "retain rule", "narrowed policy", "removed policy", "pin", "keep"])
+@pytest.mark.parametrize(
+    "keeper", ["hold", "hold of a file", "retain rule", "narrowed policy", "removed policy", "pin", "keep"]
+)
 @pytest.mark.parametrize("late", [False, True], ids=["before it is marked", "once it is marked"])
 def test_whatever_keeps_a_version_that_lost_nothing_keeps_its_files(
     keeper: str, late: bool, house: Lake, folder: Path, run: Run
@@ -157,9 +159,7 @@ def test_marks_that_share_their_only_file_wait_for_the_last_and_go_together(
     newest = table.overwrite(2)
     assert empty == 1
     first = f"{{name: first, datasets: {{include: ['lh/*']}}, select: {{where: \"transaction = '0'\"}}, sweep: {{every: 0s, batch: {batch}}}}}"
-    second = (
-        f"{{name: second, datasets: {{include: ['lh/*']}}, select: {{where: \"transaction = '2'\"}}, grace: 30d, {undo}sweep: {{every: 0s}}}}"
-    )
+    second = f"{{name: second, datasets: {{include: ['lh/*']}}, select: {{where: \"transaction = '2'\"}}, grace: 30d, {undo}sweep: {{every: 0s}}}}"
     house.says(f"{first}, {second}")
     assert house.marks(MARKED) == 2
     result = house.sweeps(DUE)["lh/t"]

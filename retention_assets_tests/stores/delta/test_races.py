@@ -121,9 +121,7 @@ def test_a_file_that_comes_back_between_two_batches_stays_and_is_named(table: Ta
 
 @pytest.mark.parametrize("late", [False, True], ids=["before the last look", "before the end"])
 @pytest.mark.parametrize("newer", [False, True], ids=["the newest", "followed by another"])
-def test_a_version_that_needs_what_is_gone_is_named(
-    table: Table, announcing: Acts, late: bool, newer: bool
-) -> None:
+def test_a_version_that_needs_what_is_gone_is_named(table: Table, announcing: Acts, late: bool, newer: bool) -> None:
     [lost] = file_uris(table.folder, 0)
 
     def restore_and_go_on() -> None:

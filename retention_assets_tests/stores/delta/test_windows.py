@@ -12,6 +12,7 @@ from retention_assets.policy import Hold, Policy
 from retention_assets_tests.stores.delta.environments import open_tables
 from retention_assets_tests.stores.delta.golden import BEGIN, DAY, GoldenTable, timed
 from retention_assets_tests.stores.delta.tables import Table
+from retention_assets_tests.stores.delta.test_cases import overwritten
 
 START = datetime.fromtimestamp(BEGIN / 1000, UTC)
 YOUNG = {"name": "p", "datasets": {"include": ["*"]}, "select": {"older_than": "1d"}}
@@ -122,6 +123,35 @@ def test_a_hold_on_a_version_without_files_holds_the_one_whose_files_it_has(tmp_
     marks, reasons = judged(table.folder, YOUNG, 400, hold)
     assert marks == {2}
     assert reasons[0] == {"HOLD"}
+
+
+@pytest.mark.parametrize("since_made", [False, True])
+@pytest.mark.parametrize(
+    ("kept", "is_list"),
+    [("-1", False), ("", False), (" ", False), ("7", False), ("1,", False), ("6", True), ("0, 5", True)],
+)
+def test_pins_of_versions_that_are_none_refuse_the_table_unless_they_came_with_it(
+    kept: str, is_list: bool, since_made: bool, tmp_path: Path
+) -> None:
+    """The newest version is 6; a number may be that, and none after it."""
+    if since_made:
+        daily(tmp_path / "t", 7, **{"retention.keep_versions": kept})
+    else:
+        assert overwritten(tmp_path / "t", 6).set_properties({"retention.keep_versions": kept}) == 6
+    store = open_tables(tmp_path)
+    faults = [line["fault"] for line in store.read(["lh/t"]).to_pylist() if line["fault"]]
+    refused = ["refused"] if not is_list and not since_made else []
+    assert [f"is {kept!r}, and not versions such as '3,17' up to the newest, 6" in fault for fault in faults] == [True] * len(
+        refused
+    )
+    assert len([text for text in store.warnings() if "it pins nothing" in text]) == (not is_list and since_made)
+
+
+@pytest.mark.parametrize("written", ["retention.keep_version", "retention.Keep_Versions", "retention.keep_versoins"])
+def test_a_property_that_is_misspelt_is_named(written: str, tmp_path: Path) -> None:
+    daily(tmp_path / "t", 3, **{written: "1", "delta.appendOnly": "false", "retention.other": "1"})
+    [warning] = [text for text in open_tables(tmp_path).warnings() if "Did you mean" in text]
+    assert warning == f"lh/t has the property {written}, which nobody knows. Did you mean retention.keep_versions?"
 
 
 def test_pins_are_tags(tmp_path: Path) -> None:
