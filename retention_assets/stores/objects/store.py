@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 from functools import cached_property, partial
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -36,7 +37,7 @@ from retention_assets.stores.objects.source_settings import SqlEdges, SqlReferen
 from retention_assets.stores.objects.sources import ObjectListing, Pace
 from retention_assets.stores.objects.sources.finished import FinishedListing
 from retention_assets.stores.objects.sources.sql import DatabaseObjects
-from retention_assets.stores.objects.tables import NAMED, OBJECTS, constant_dataset, with_names
+from retention_assets.stores.objects.tables import NAMED, OBJECTS, constant_dataset, realms_of_keys, with_names
 from retention_assets.stores.places.file_systems import server_time
 from retention_assets.stores.places.own_files import holds_anything, leave_identity, place_of_root
 from retention_assets.stores.protocol import (
@@ -64,6 +65,9 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
         # keys that were asked for, and the objects among them, by dataset
         self._read: dict[str, tuple[pa.Array, pa.Table]] = {}
         self._look: ObjectsLook | None = None
+        # as of the last reading
+        self._purging: Collection[str] = ()
+        self._holds: Sequence[Keeper] = ()
 
     @property
     def capabilities(self) -> Capabilities:
@@ -163,6 +167,7 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
         return self._rows.cascades().accepted_paths if self._rows else None
 
     def _read_some(self, only: Only) -> pa.Table:
+        self._purging, self._holds = only.purging, only.holds
         keys = {dataset: pa.array(names, pa.string()) for dataset, names in only.transactions.items()}
         present = self._find(pc.unique(pa.chunked_array(list(keys.values()), pa.string())).to_pylist())
         for dataset, asked in keys.items():
@@ -201,6 +206,25 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
         """Mask of transactions that the look covers, or that go with their realm."""
         assert self._look is not None
         return pa.array(self._look.covers(transactions) | in_purging_realms(transactions, self.settings, purging))
+
+    def wanted_again(self, dataset: str, transactions: Collection[str]) -> Mapping[str, str]:
+        """Set aside objects that something refers to now, each with its witness in a sentence. A key that is in sight again is
+        another object, to which the reference leads."""
+        names = pa.array(transactions, pa.string())
+        covered = np.zeros(len(names), dtype=bool) if self._look is None else self._look.covers(names)
+        found: dict[str, str] = {}
+        for look, mask in ((self._look, covered), (None, ~covered)):
+            if not len(keys := names.filter(pa.array(mask))):
+                continue
+            # a realm that only listings tell is unknown in the trash: references of every realm count
+            realms = realms_of_keys(keys, self.settings)
+            objects = pa.table({"realm": pa.nulls(len(keys), pa.string()) if realms is None else realms, "key": keys})
+            order = self._order(GivenKeys(objects["key"]), self._purging, self._holds)
+            with look_here(order) if look is None else nullcontext(look) as answers:
+                who = answers.witnesses(objects).to_pylist()
+            found |= {key: f"It is referenced by {text}." for key, text in zip(keys.to_pylist(), who, strict=True) if text}
+        in_sight = set(self._look_at(dataset, [*found])["key"].to_pylist())
+        return {key: text for key, text in found.items() if key not in in_sight}
 
     def _order(self, due: DueTransactions, purging: Collection[str], holds: Sequence[Keeper]) -> LookOrder:
         sources, edges = open_references(self.settings), open_edges(self.settings)
