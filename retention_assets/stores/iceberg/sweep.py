@@ -50,6 +50,7 @@ _MISSING = "the table is not in the catalog: it was dropped, or this is another 
 _ANOTHER = "another table has the name now; the files of the earlier table stay"
 _GARBAGE_STAYS = "table property gc.enabled is false"
 _BACK = "it is in the table's metadata again"
+FORGET = "Bring it back, or say by `retention trash forget` that it is gone"
 _COMMITS = 5
 
 
@@ -154,7 +155,10 @@ class TableOrder:
                 self.going[name] = _Going(name, planned, False, refs)
         earlier = [one for one in self.going.values() if int(one.transaction) not in notes]
         there = map_concurrently(self.threads, lambda one: is_there(table.io, one.note), earlier)
-        self._settle([one.transaction for one, found in zip(earlier, there, strict=True) if not found], Outcome.ALREADY_GONE)
+        gone = {one.transaction for one, found in zip(earlier, there, strict=True) if not found}
+        lost = {target.transaction for target in targets if self.order is Order.DELETE_ASIDE and not target.begun_earlier}
+        self._settle(gone & lost, Outcome.FAILED, f"its manifest list is gone, and no sweep has begun to delete it. {FORGET}")
+        self._settle(gone - lost, Outcome.ALREADY_GONE)
 
     def _commit(self, table: Table, reach: Reachability) -> None:
         # afterwards, what is still going is in no metadata, or set aside as ordered

@@ -8,7 +8,6 @@ from dataclasses import replace
 from datetime import datetime
 from functools import cached_property, partial
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -210,19 +209,15 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
     def wanted_again(self, dataset: str, transactions: Collection[str]) -> Mapping[str, str]:
         """Set aside objects that something refers to now, each with its witness in a sentence. A key that is in sight again is
         another object, to which the reference leads."""
-        names = pa.array(transactions, pa.string())
-        covered = np.zeros(len(names), dtype=bool) if self._look is None else self._look.covers(names)
-        found: dict[str, str] = {}
-        for look, mask in ((self._look, covered), (None, ~covered)):
-            if not len(keys := names.filter(pa.array(mask))):
-                continue
-            # a realm that only listings tell is unknown in the trash: references of every realm count
-            realms = realms_of_keys(keys, self.settings)
-            objects = pa.table({"realm": pa.nulls(len(keys), pa.string()) if realms is None else realms, "key": keys})
-            order = self._order(GivenKeys(objects["key"]), self._purging, self._holds)
-            with look_here(order) if look is None else nullcontext(look) as answers:
-                who = answers.witnesses(objects).to_pylist()
-            found |= {key: f"It is referenced by {text}." for key, text in zip(keys.to_pylist(), who, strict=True) if text}
+        names = pa.array([*transactions], pa.string())
+        # a realm that only listings tell is unknown in the trash: references of every realm count
+        realms = realms_of_keys(names, self.settings)
+        objects = pa.table({"realm": pa.nulls(len(names), pa.string()) if realms is None else realms, "key": names})
+        look = self._look if self._look is not None and self._look.covers(names).all() else None
+        order = self._order(GivenKeys(objects["key"]), self._purging, self._holds)
+        with look_here(order) if look is None else nullcontext(look) as answers:
+            who = zip(transactions, answers.witnesses(objects).to_pylist(), strict=True)
+        found = {key: f"It is referenced by {text}." for key, text in who if text}
         in_sight = set(self._look_at(dataset, [*found])["key"].to_pylist())
         return {key: text for key, text in found.items() if key not in in_sight}
 
