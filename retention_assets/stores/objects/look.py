@@ -90,6 +90,8 @@ class ObjectsLook:
     heard: tuple[frozenset[str | None], ...] | None = None
     # reason why the result must not be used
     fault: str | None = None
+    # realms whose objects it did not ask about
+    purging: frozenset[str] = frozenset()
 
     def covers(self, keys: pa.Array) -> Bools:
         """Mask of the keys that the look covers: all references to them are among its hits."""
@@ -176,7 +178,8 @@ class _LookRun:
         # A new salt for each look, so that nobody can craft colliding keys.
         self._folder = replace(folder, salt=secrets.token_bytes(SALT_BYTES))
         began, nothing_due = now(), DueFingerprints(self._folder)
-        self.look = ObjectsLook(self._folder, began, began, nothing_due, Hits(self._folder, ()))
+        hits, purging = Hits(self._folder, ()), frozenset(order.purging)
+        self.look = ObjectsLook(self._folder, began, began, nothing_due, hits, purging=purging)
 
     def run(self) -> None:
         order, folder = self._order, self._folder

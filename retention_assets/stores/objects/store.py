@@ -64,9 +64,7 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
         # keys that were asked for, and the objects among them, by dataset
         self._read: dict[str, tuple[pa.Array, pa.Table]] = {}
         self._look: ObjectsLook | None = None
-        # as of the last reading
-        self._purging: Collection[str] = ()
-        self._holds: Sequence[Keeper] = ()
+        self._only = Only({})
 
     @property
     def capabilities(self) -> Capabilities:
@@ -166,7 +164,7 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
         return self._rows.cascades().accepted_paths if self._rows else None
 
     def _read_some(self, only: Only) -> pa.Table:
-        self._purging, self._holds = only.purging, only.holds
+        self._only = only
         keys = {dataset: pa.array(names, pa.string()) for dataset, names in only.transactions.items()}
         present = self._find(pc.unique(pa.chunked_array(list(keys.values()), pa.string())).to_pylist())
         for dataset, asked in keys.items():
@@ -213,8 +211,10 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
         # a realm that only listings tell is unknown in the trash: references of every realm count
         realms = realms_of_keys(names, self.settings)
         objects = pa.table({"realm": pa.nulls(len(names), pa.string()) if realms is None else realms, "key": names})
-        look = self._look if self._look is not None and self._look.covers(names).all() else None
-        order = self._order(GivenKeys(objects["key"]), self._purging, self._holds)
+        look = self._look
+        if look is not None and not all(look.covers(names) | in_purging_realms(names, self.settings, look.purging)):
+            look = None
+        order = self._order(GivenKeys(objects["key"]), self._only.purging, self._only.holds)
         with look_here(order) if look is None else nullcontext(look) as answers:
             who = zip(transactions, answers.witnesses(objects).to_pylist(), strict=True)
         found = {key: f"It is referenced by {text}." for key, text in who if text}
