@@ -11,8 +11,18 @@ from pyiceberg.table.update import AddSnapshotUpdate, SetSnapshotRefUpdate
 
 from retention_assets.outcomes import Order, Outcome
 from retention_assets_tests.stores.iceberg.sweeps import outcomes, snapshots, sweep
-from retention_assets_tests.stores.iceberg.tables import Warehouse, append, content, own_files, reaches, replace, replaced
-from retention_assets_tests.stores.iceberg.test_undo import data, give, targets_of
+from retention_assets_tests.stores.iceberg.tables import (
+    Warehouse,
+    append,
+    content,
+    own_files,
+    reachable,
+    reaches,
+    replace,
+    replaced,
+)
+from retention_assets_tests.stores.iceberg.test_commit import before, meddle
+from retention_assets_tests.stores.iceberg.test_undo import data, facts, give, statistics_of, targets_of
 
 
 def puts_back(warehouse: Warehouse, files: dict[str, bytes]) -> None:
@@ -97,3 +107,23 @@ def test_a_snapshot_of_which_nothing_is_freed_is_swept_for_it_has_left_the_table
     [result] = sweep(store, again.snapshot_id).values()
     assert (result.outcome, result.bytes, again.snapshot_id in snapshots(table)) == (Outcome.DELETED, 0, False)
     assert data(warehouse.files()) == there
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_what_was_spared_for_a_branch_that_a_server_dropped_is_in_the_table_when_others_are_swept(
+    warehouse: Warehouse, store: Any, monkeypatch: pytest.MonkeyPatch, is_known: bool
+) -> None:
+    table = warehouse.table()
+    one, two, _ = append(table, 1), append(table, 2), replace(table, 3)
+    statistics_of(table, one)
+    known = facts(table)
+    with monkeypatch.context() as patched:
+        patched.setattr("retention_assets.stores.iceberg.commit.MetastoreCatalog", Warehouse)
+        if not is_known:
+            patched.setattr("retention_assets.stores.iceberg.commit.FromInputFile", None)
+        meddle(patched, before(lambda: warehouse.load().manage_snapshots().create_branch(one, "new").commit()), times=1)
+        assert outcomes(sweep(store, one)) == {one: Outcome.SPARED}
+    assert outcomes(sweep(store, two)) == {two: Outcome.DELETED}
+    assert {number: fact for number, fact in known.items() if number != two} == facts(table)
+    assert table.refs()[f"restored-{one}"].snapshot_id == one
+    assert data(warehouse.files()) == data(reachable(table))
