@@ -186,19 +186,28 @@ def swept_without_mark(connection: Connection, datasets: _Datasets = None, since
     touched = true() if since is None else touched_since(connection, since)
     moved = None if since is None else marks_of(connection, touched)
     for part in _parts(datasets):
-        members = members_of(BATCHES.c.ids, touched, _is_in(BATCHES.c.dataset, part))
-        began = select(members.c.mark, AUDIT.c.position.label("began"), null().label("done"), null(), null())
-        done = select(MARKS.c.id, null(), AUDIT.c.position, MARKS.c.dataset, MARKS.c.transaction)
-        done = done.outerjoin(AUDIT, AUDIT.c.act == MARKS.c.changed_act).where(_is_swept(connection, part, moved))
-        # Grouped, not joined: a PostgreSQL without statistics may compare each mark with each.
-        began = began.join(AUDIT, AUDIT.c.act == members.c.begun)
-        mark, begins, ends, dataset, transaction = union_all(done, began).subquery().c
-        never = or_(func.min(begins).is_(None), func.max(ends).is_(None), func.min(begins) >= func.max(ends))
-        names = (func.max(dataset).label("dataset"), func.max(transaction).label("transaction"))
-        wrong = select(*names).group_by(mark).having(func.max(dataset).is_not(None), never).subquery()
-        what = "was swept, but the record does not have the begin of its deletion"
-        yield from _rows(connection, _grouped(wrong), what)
+        found = _never_begun(connection, part, touched, moved)
+        if found and since is not None:
+            # an order in the trash begins after the end of its marks, whose own batch was touched before
+            found = _never_begun(connection, sorted({one.dataset for one in found}), true(), moved)
+        yield from found
         yield from _swept_twice(connection, part, moved)
+
+
+def _never_begun(
+    connection: Connection, part: _Datasets, batches: ColumnElement[bool], moved: Sequence[int] | None
+) -> list[Violation]:
+    members = members_of(BATCHES.c.ids, batches, _is_in(BATCHES.c.dataset, part))
+    began = select(members.c.mark, AUDIT.c.position.label("began"), null().label("done"), null(), null())
+    done = select(MARKS.c.id, null(), AUDIT.c.position, MARKS.c.dataset, MARKS.c.transaction)
+    done = done.outerjoin(AUDIT, AUDIT.c.act == MARKS.c.changed_act).where(_is_swept(connection, part, moved))
+    # Grouped, not joined: a PostgreSQL without statistics may compare each mark with each.
+    began = began.join(AUDIT, AUDIT.c.act == members.c.begun)
+    mark, begins, ends, dataset, transaction = union_all(done, began).subquery().c
+    never = or_(func.min(begins).is_(None), func.max(ends).is_(None), func.min(begins) >= func.max(ends))
+    names = (func.max(dataset).label("dataset"), func.max(transaction).label("transaction"))
+    wrong = select(*names).group_by(mark).having(func.max(dataset).is_not(None), never).subquery()
+    return [*_rows(connection, _grouped(wrong), "was swept, but the record does not have the begin of its deletion")]
 
 
 def _is_swept(connection: Connection, part: _Datasets, moved: Sequence[int] | None) -> ColumnElement[bool]:

@@ -3,6 +3,8 @@
 import json
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import ExitStack
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from shlex import quote
@@ -13,6 +15,7 @@ import pyarrow as pa
 from pydantic import AfterValidator, Field
 
 from retention_assets.clock import now
+from retention_assets.datasets import DatasetFilter
 from retention_assets.environment import Environment
 from retention_assets.errors import BadInput, InvalidValue, Problem, Refused, suggest
 from retention_assets.evaluation import preview as evaluation
@@ -56,7 +59,8 @@ from retention_assets.policy.sentences import count, hold_sentence
 from retention_assets.render.tables import book_tables, compare_tables, load_table, preview_tables, version_table
 from retention_assets.settings.model import Settings
 from retention_assets.stores.logs import read_lines
-from retention_assets.stores.protocol import PromisingStore, UndoStore, call_store
+from retention_assets.stores.objects.settings import ObjectsSettings
+from retention_assets.stores.protocol import PromisingStore, Store, UndoStore, call_store
 
 
 def policies_of(paths: Sequence[Path], settings: Settings) -> Policies:
@@ -76,7 +80,7 @@ def rules_of(policies: Policies, log: Log, settings: Settings) -> tuple[RulesInF
     return rules, (note,)
 
 
-def _read_all(path: Path | None, environment: Environment) -> tuple[Log, tuple[str, ...]]:
+def _read_all(path: Path | None, environment: Environment, as_of: datetime | None) -> tuple[Log, tuple[str, ...]]:
     if path is not None:
         # DuckDB takes longer to import than all of this, and only a file needs it.
         from retention_assets.exchange import read_log
@@ -86,12 +90,22 @@ def _read_all(path: Path | None, environment: Environment) -> tuple[Log, tuple[s
         what = "no log was named, and no store of the settings has one"
         raise BadInput(Problem(what, remedy="Name one with --log FILE."))
     lines, away = [LINES.empty_table()], list[str]()
-    for settings in environment.settings.stores:
-        try:
-            store = environment.stores([settings.name])[settings.name]
-            lines.append(call_store(store, partial(read_lines, store, call_store(store, store.datasets))))
-        except Refused as fault:
-            away.append(str(fault))
+    with ExitStack() as stack:
+        scanned, unread = dict[str, Store](), dict[str, str | None]()
+        if any(isinstance(settings, ObjectsSettings) for settings in environment.settings.stores):
+            # Imported here: it loads all that sweeps, and most environments have no scanned store.
+            from retention_assets.people.rehearsal import scan_stores
+
+            ledger = stack.enter_context(environment.ledger_if_any())
+            scanned, unread = scan_stores(environment, ledger, DatasetFilter(), as_of, stack)
+        for name in (settings.name for settings in environment.settings.stores):
+            try:
+                if (fault := unread.get(name)) is not None:
+                    raise Refused(f"{name}/* was not read: {fault}")
+                store = scanned.get(name) or environment.stores([name])[name]
+                lines.append(call_store(store, partial(read_lines, store, call_store(store, store.datasets))))
+            except Refused as refusal:
+                away.append(str(refusal))
     if len(lines) == 1:
         raise Refused("\n".join(away))
     return sound_log(pa.concat_tables(lines).combine_chunks()), tuple(away)
@@ -432,7 +446,7 @@ def make_preview(request: PreviewRequest, environment: Environment) -> Result:
     """Show what policies would decide about a log. Writes nothing, deletes nothing."""
     settings = environment.settings
     policies = policies_of(request.policies, settings)
-    log, away = _read_all(request.log, environment)
+    log, away = _read_all(request.log, environment, request.as_of)
     rules, notes = rules_of(policies, log, settings)
     # a store that is away is named once, by its failure
     stores = [] if request.log else _store_warnings(environment)
@@ -481,7 +495,7 @@ def make_comparison(request: CompareRequest, environment: Environment) -> Result
     """Show what another set of policies would newly mark and no longer mark."""
     settings, at = environment.settings, request.as_of or now()
     before, after = (policies_of((path,), settings) for path in request.policies)
-    log, away = _read_all(request.log, environment)
+    log, away = _read_all(request.log, environment, request.as_of)
     (old, notes), (new, more) = rules_of(before, log, settings), rules_of(after, log, settings)
     changes, rows = evaluation.compare(log, old, new, at)
     data: dict[str, Any] = {"changes": [vars(change) for change in changes]}

@@ -205,7 +205,7 @@ def rehearse(
         if source:
             due = wanted.select(source.marks.datasets_to_sweep(due_by)) if due_by else ()
             copy_due_marks(source, copy, due, due_by or present, simulated)
-        scanned, unread = _scan(environment, source, wanted, as_of, stack) if scans else ({}, {})
+        scanned, unread = scan_stores(environment, source, wanted, as_of, stack) if scans else ({}, {})
         stores, away = dict[str, RecordingStore](), dict[str, str]()
         for name in (store.name for store in settings.stores):
             try:
@@ -228,7 +228,7 @@ def rehearse(
         yield Rehearsal(settings, source, copy, rulebook, stores, wanted, chosen, away, as_of, bool(unscanned))
 
 
-def _scan(
+def scan_stores(
     environment: Environment, source: Ledger | None, wanted: DatasetFilter, as_of: datetime | None, stack: ExitStack
 ) -> tuple[dict[str, Store], dict[str, str | None]]:
     # A store that can't be scanned is swept all the same, as in a run: the sweep checks by itself.

@@ -8,11 +8,11 @@ import pyarrow as pa
 import pytest
 
 from retention_assets.frames import Reason
-from retention_assets.ledger import Invariant, Ledger, OpenedReport, Violation
+from retention_assets.ledger import AskedBy, Invariant, Ledger, OpenedReport, Settlement, Violation
 from retention_assets.ledger import invariants as hold
 from retention_assets.ledger.audit import verify
 from retention_assets.ledger.audit.verify import last_verified
-from retention_assets.outcomes import Outcome
+from retention_assets.outcomes import Order, Outcome
 from retention_assets.policy import Policy
 from retention_assets_tests.histories import AS_OF
 from retention_assets_tests.ledger.states import (
@@ -136,6 +136,23 @@ def test_runs_look_at_what_was_swept_since_and_daily_at_all(lived: Ledger, monke
     monkeypatch.setattr(verify, "WHOLE_EVERY", timedelta(0))
     everything = new | {(name, "lake/d") for name in SWEPT_CHECKS}
     assert check_swept(lived) == check_swept(lived) == everything
+
+
+@pytest.mark.parametrize("order", [Order.RESTORE, Order.DELETE_ASIDE])
+def test_an_order_in_the_trash_that_nobody_could_finish_is_no_deletion_without_a_mark(ledger: Ledger, order: Order) -> None:
+    ledger.policy_book.write(Policy.model_validate(POLICY), "ann")
+    ledger.marks.mark(candidates(["T1", "T2"]), T0, "run")
+    lease, plan, marks = planned(ledger)
+    ledger.sweeps.begin([lease], [plan], marks, LATER + WEEK)
+    ledger.sweeps.settle([lease], [Settlement(mark, Outcome.SET_ASIDE, 10) for mark in marks])
+    assert check_swept(ledger) == set()
+    ledger.trash.begin([lease], marks, order, AskedBy("ann", "needed"))
+    assert check_swept(ledger) == check_swept(ledger) == set()
+    # one of the two fails, the other one stays begun
+    ledger.sweeps.settle([lease], [Settlement(marks[0], Outcome.FAILED, error="no")])
+    assert check_swept(ledger) == set()
+    assert write_past_ledger(ledger, f"UPDATE marks SET changed_act = act WHERE id = {marks[1]}")
+    assert check_swept(ledger) == {("unmarked", "lake/d")}
 
 
 def test_a_visibility_mark_that_fell_is_found(lived: Ledger) -> None:

@@ -173,6 +173,29 @@ def test_a_plan_says_what_the_run_after_it_does_and_leaves_no_trace(lake: Lake, 
     assert there(lake) == set(OBJECTS) - goes
 
 
+@pytest.mark.parametrize("case", CASES)
+def test_a_preview_marks_what_a_plan_marks_and_leaves_no_trace(lake: Lake, run: Run, case: str) -> None:
+    prepare, code, goes, words = CASES[case]
+    prepare(lake)
+    before = trace(lake)
+    ended, out, said = run("preview", *DAY, "--format", "json")
+    assert trace(lake) == before
+    found = json.loads(out)
+    marked = [row for row in found["transactions"] if row["verdict"] == "mark"]
+    assert (ended, names(marked)) == (DONE if code == TO_DO else code, goes)
+    assert words in said + " ".join(str(about["refused"]) for about in found["datasets"].values())
+    assert run("compare", *("-p", str(lake.folder / "policies")) * 2, *DAY, "--format", "json")[0] == ended
+
+
+def test_a_preview_remembers_the_references_of_the_last_scan(lake: Lake, run: Run) -> None:
+    refer(lake, OBJECTS)
+    assert run("run", *DAY, "--yes")[0] == DONE
+    refer(lake, ["acme/1"])
+    code, out, said = run("preview", *DAY, "--format", "json")
+    assert (code, "had 4 references last time and has 1, 75 % fewer" in said) == (FAILED, True)
+    assert {row["dataset"] for row in json.loads(out)["transactions"]} == {"lake/a"}
+
+
 def test_an_accepted_scan_is_what_a_plan_goes_by_and_is_left_to_the_run(lake: Lake, run: Run) -> None:
     a_wrong_prefix(lake)
     code, _, err = run("run", *DAY, "--yes")
@@ -182,6 +205,8 @@ def test_an_accepted_scan_is_what_a_plan_goes_by_and_is_left_to_the_run(lake: La
     code, found, _ = planned(run)
     assert trace(lake) == before
     assert (code, names(found["deleted"])) == (TO_DO, {"acme/2", "beta/1", "beta/2"})
+    rows = json.loads(run("preview", *DAY, "--format", "json")[1])["transactions"]
+    assert names([row for row in rows if row["verdict"] == "mark"]) == names(found["deleted"])
     assert run("run", *DAY, "--yes")[0] == DONE
     assert there(lake) == {"acme/1"}
 

@@ -166,7 +166,8 @@ def put_back(table: Table, asides: Mapping[int, AsideSnapshot]) -> None:
         updates += [_addition(aside.snapshot), SetSnapshotRefUpdate.model_validate(tag)]
         updates += [SetStatisticsUpdate(statistics=file) for file in aside.statistics]
         updates += [SetPartitionStatisticsUpdate(partition_statistics=file) for file in aside.partition_statistics]
-    updates += [*_stand_in(table.metadata), RemovePropertiesUpdate(removals=[f"{ASIDE}{one}" for one in asides])]
+    claims = [name for one in asides if (name := f"{ASIDE}{one}") in table.metadata.properties]
+    updates += [*_stand_in(table.metadata), *([RemovePropertiesUpdate(removals=claims)] if claims else [])]
 
     def fault_in(base: TableMetadata) -> str | None:
         return None if base.next_sequence_number() == number else "a snapshot was added"

@@ -13,6 +13,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
+from pyarrow.fs import FileSelector
 from pyiceberg.io import PY_IO_IMPL, FileIO, InputFile, OutputFile, load_file_io
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.typedef import EMPTY_DICT, Properties
@@ -59,6 +60,12 @@ class ExactFileIO(FileIO):
     def delete(self, location: str | InputFile | OutputFile) -> None:
         """Raises FileNotFoundError if it is not there."""
         self._of(location if isinstance(location, str) else location.location).delete(location)
+
+    def list_folder(self, folder: str) -> list[str]:
+        """Return the locations of what lies in a folder, as Arrow lists it; none where there is no folder."""
+        scheme, host, path = LiteralFileIO.parse_location(folder)
+        found = LiteralFileIO(self._plain).fs_by_scheme(scheme, host).get_file_info(FileSelector(path, allow_not_found=True))
+        return [f"{folder}/{one.base_name}" for one in found]
 
     def is_literal(self, location: str) -> bool:
         """Tell whether a location leads to the very file that it names."""

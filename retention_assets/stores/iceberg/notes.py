@@ -6,7 +6,7 @@ A snapshot that is set aside is in a property of its table instead of in its sna
 """
 
 import json
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -105,6 +105,25 @@ def with_asides(metadata: TableMetadata) -> TableMetadata:
     asides = asides_of(metadata).values()
     facts = {key: [*(fact for aside in asides for fact in getattr(aside, key)), *getattr(metadata, key)] for key in _FACTS}
     return metadata.model_copy(update=facts)
+
+
+def left_of_dropped(found: Sequence[TableMetadata], table: str, lists: Set[str]) -> TableMetadata | None:
+    """Return a dropped table as if all snapshots in the metadata found but those of `lists` were set aside: their files stay.
+
+    None unless the metadata has the claims on `lists`: it is unknown who else needs their files.
+    """
+    own = sorted((one for one in found if str(one.table_uuid) == table), key=lambda one: one.last_updated_ms)
+    if not own or not lists <= {aside.snapshot.manifest_list for one in own for aside in asides_of(one).values()}:
+        return None
+    stay: dict[str, AsideSnapshot] = {}
+    for whole in map(with_asides, found):
+        for one in whole.snapshots:
+            if one.manifest_list not in lists | stay.keys():
+                stay[one.manifest_list] = AsideSnapshot.of(whole, one.snapshot_id, "").model_copy(update={"table": table})
+    properties = {name: text for name, text in own[-1].properties.items() if not name.startswith(ASIDE)}
+    properties |= {f"{ASIDE}{number}": one.model_dump_json() for number, one in enumerate(stay.values())}
+    nothing: dict[str, Any] = {**{key: [] for key in _FACTS}, "refs": {}, "current_snapshot_id": None}
+    return own[-1].model_copy(update={**nothing, "properties": properties})
 
 
 def notes_of_expired(table: Table, snapshot_ids: Set[int]) -> dict[int, SnapshotNote]:

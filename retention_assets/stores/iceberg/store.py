@@ -18,6 +18,7 @@ import pyarrow as pa
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError, NoSuchViewError
 from pyiceberg.io import PY_IO_IMPL
+from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import Table
 from pyiceberg.typedef import Identifier
 
@@ -42,10 +43,11 @@ from retention_assets.stores.iceberg.commit import can_commit
 from retention_assets.stores.iceberg.delete import ExactFileIO
 from retention_assets.stores.iceberg.log import Line, lines_of
 from retention_assets.stores.iceberg.manifests import ParsedFiles
+from retention_assets.stores.iceberg.notes import left_of_dropped, note_from
 from retention_assets.stores.iceberg.other_tables import OtherTables, TableAliases
 from retention_assets.stores.iceberg.reachability import ReachedFiles, files_reached
 from retention_assets.stores.iceberg.settings import IcebergSettings
-from retention_assets.stores.iceberg.sweep import TableOrder, Unloadable, prepare_table, remains_of
+from retention_assets.stores.iceberg.sweep import FORGET, TableOrder, Unloadable, prepare_table, remains_of
 from retention_assets.stores.protocol import Capabilities, Only, Permit, PreparedTarget, Remains, SweptTarget, Target, always
 from retention_assets.stores.settings import LazyStore
 
@@ -129,9 +131,15 @@ class IcebergStore(LazyStore[IcebergSettings]):
         """Expire snapshots and keep them in properties of the table, put them back with a tag `restored-ID` and no parent, or
         delete what only they reach. Each is one commit.
         """
-        load, ask_others = partial(self._load, dataset), partial(self._ask_others, dataset)
+        swept, groups = list[SweptTarget](), dict[str, list[Target]]()
+        for target in targets:
+            note = note_from(target.note) if order is Order.DELETE_ASIDE else None
+            groups.setdefault(note.table if note else "", []).append(target)
         with ThreadPoolExecutor(parallelism) as threads:
-            return TableOrder(order, load, ask_others, self._parsed, threads, permit).run(targets)
+            for uuid, part in groups.items():
+                load = partial(self._load_by_uuid, dataset, uuid, part) if uuid else partial(self._load, dataset)
+                swept += TableOrder(order, load, self._ask_others, self._parsed, threads, permit).run(part)
+        return swept
 
     def place(self, dataset: str, claim: bool = False) -> str | None:  # noqa: ARG002 - a table has an identity of its own
         """Return the table's uuid and its catalog. None without a table: the sweep reports that."""
@@ -237,13 +245,38 @@ class IcebergStore(LazyStore[IcebergSettings]):
             self._others.remember(dataset, table)
         return table
 
-    def _ask_others(self, dataset: str, table: Table, wanted: Set[str], threads: Executor) -> dict[str, str]:
-        # tables of any namespace, by one look at all of them
-        every, look = partial(self._listed, globs=("*",)), self._known_tables.look
-        self._others.notice(self._ask_catalog(lambda catalog: look(catalog, every(catalog, catalog.list_tables))))
+    def _load_by_uuid(self, dataset: str, uuid: str, targets: Sequence[Target]) -> Table:
+        # the table that set something aside, whatever its name is now; once it was dropped, what its files tell of it
+        table = self._load(dataset)
+        if table is None or str(table.metadata.table_uuid) != uuid:
+            every = map(self._load, self._ask_catalog(lambda catalog: [*self._every_table(catalog)]))
+            table = next((other for other in every if other and str(other.metadata.table_uuid) == uuid), None)
+        if table is not None:
+            return table
+        catalog = self._ask_catalog(lambda catalog: catalog)
+        lists = {note.manifest_list for target in targets if (note := note_from(target.note))}
+        io, folders = ExactFileIO(catalog.properties), sorted({location.rpartition("/")[0] for location in lists})
+        try:
+            files = [file for folder in folders for file in io.list_folder(folder) if ".metadata.json" in file]
+            metadata = left_of_dropped([FromInputFile.table_metadata(io.new_input(file)) for file in files], uuid, lists)
+        # file systems raise anything, and so does what parses the content
+        except Exception as fault:
+            raise Unloadable(f"metadata beside what was set aside can't be read: {_error_line(fault)}") from fault
+        if metadata is None:
+            why = f"its table was dropped, and no metadata in {', '.join(folders)} tells who else needs its files, so they stay"
+            raise Unloadable(f"{why}. {FORGET}")
+        return Table((), metadata, metadata.location, io, catalog)
+
+    def _every_table(self, catalog: Catalog) -> Iterator[str]:
+        return self._listed(catalog, catalog.list_tables, ("*",))
+
+    def _ask_others(self, table: Table, wanted: Set[str], threads: Executor) -> dict[str, str]:
+        # a table that was dropped has no name, and whoever has its name or folder now is asked
+        dataset, look = self._dataset(table.name()), self._known_tables.look
+        self._others.notice(self._ask_catalog(lambda catalog: look(catalog, self._every_table(catalog))))
         claims = self._others.claims(dataset, table, wanted, self._known_tables.locations, self._load, threads)
         # all of them are read by now
-        if (why := self._aliases.of(dataset, table, self._known_tables.beside(table), self._load)) is not None:
+        if table.name() and (why := self._aliases.of(dataset, table, self._known_tables.beside(table), self._load)) is not None:
             raise Refused(why)
         return claims
 

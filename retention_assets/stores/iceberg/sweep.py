@@ -9,6 +9,7 @@ Setting aside and restoring are one commit each, which moves a snapshot between 
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from pyiceberg.table import Table
@@ -50,6 +51,7 @@ _MISSING = "the table is not in the catalog: it was dropped, or this is another 
 _ANOTHER = "another table has the name now; the files of the earlier table stay"
 _GARBAGE_STAYS = "table property gc.enabled is false"
 _BACK = "it is in the table's metadata again"
+FORGET = "Bring it back, or say by `retention trash forget` that it is gone"
 _COMMITS = 5
 
 
@@ -154,7 +156,10 @@ class TableOrder:
                 self.going[name] = _Going(name, planned, False, refs)
         earlier = [one for one in self.going.values() if int(one.transaction) not in notes]
         there = map_concurrently(self.threads, lambda one: is_there(table.io, one.note), earlier)
-        self._settle([one.transaction for one, found in zip(earlier, there, strict=True) if not found], Outcome.ALREADY_GONE)
+        gone = {one.transaction for one, found in zip(earlier, there, strict=True) if not found}
+        lost = {target.transaction for target in targets if self.order is Order.DELETE_ASIDE and not target.begun_earlier}
+        self._settle(gone & lost, Outcome.FAILED, f"its manifest list is gone, and no sweep has begun to delete it. {FORGET}")
+        self._settle(gone - lost, Outcome.ALREADY_GONE)
 
     def _commit(self, table: Table, reach: Reachability) -> None:
         # afterwards, what is still going is in no metadata, or set aside as ordered
@@ -169,7 +174,7 @@ class TableOrder:
             # expire nothing before it is known that no other name leads to this table, and that other tables can be asked what
             # they need
             self._claims(table, owned)
-            loaded, dropping = table.metadata_location, self._dropping()
+            loaded, before, dropping = table.metadata_location, table.metadata, self._dropping()
             asides = {one: self.going[name].aside for one, name in ids.items()} if self.order is Order.SET_ASIDE else {}
             self.permit()
             self.in_doubt = True
@@ -183,7 +188,10 @@ class TableOrder:
                 left = self._unfinished(table.metadata)
                 self._settle(left.values(), Outcome.FAILED, f"the catalog did not take the commit: {fault}")
                 ids = {one: name for one, name in ids.items() if name in self.going}
-            self._keep_dropped(table, loaded, ids, dropping)
+            if (kept := self._keep_dropped(table, loaded, ids, dropping)) and self.order is Order.DELETE:
+                # or else the next sweep takes what it shares; where the catalog does not take it back, its files stay for now
+                with suppress(CommitConflict, CommitUnknown):
+                    put_back(self._reload(), {one: AsideSnapshot.of(before, one, "") for one in kept})
             return
         why = f"other writers changed the table during each of {_COMMITS} commits; the next sweep tries again"
         late = self._unfinished(table.metadata)
@@ -196,7 +204,7 @@ class TableOrder:
     def _dropping(self) -> dict[str, SnapshotRef]:
         return {name: ref for one in self.going.values() if one.was_there for name, ref in one.drops.items()}
 
-    def _keep_dropped(self, table: Table, loaded: str, ids: Mapping[int, str], dropping: Mapping[str, SnapshotRef]) -> None:
+    def _keep_dropped(self, table: Table, loaded: str, ids: Mapping[int, str], dropping: Mapping[str, SnapshotRef]) -> Set[int]:
         outcome = Outcome.SET_ASIDE if self.order is Order.SET_ASIDE else Outcome.SPARED
         try:
             dropped = refs_dropped(table, loaded, ids, dropping)
@@ -208,6 +216,7 @@ class TableOrder:
         for one, error in errors.items():
             self.kept[self.going[ids[one]].note.manifest_list] = True
             self._settle([ids[one]], outcome, error)
+        return errors.keys()
 
     def _unfinished(self, metadata: TableMetadata) -> dict[int, str]:
         """Return what is to be removed yet, and settle what must stay."""

@@ -95,10 +95,10 @@ def classes_of(objects: pa.Table, retained: Bools, rules: ClassRules) -> Small:
 def why_kept(objects: pa.Table, rules: ClassRules, holds: Sequence[Keeper]) -> pa.Array:
     """Reason why each object is kept, null if it is not; `objects` has the columns of `KEPT`."""
     reasons = _REASON_OF.take(pa.array(classes_of(objects, np.zeros(len(objects), dtype=bool), rules)))
-    return pc.coalesce(reasons, _held_by(objects, holds)) if holds else reasons
+    return pc.coalesce(reasons, held_by(objects, holds)) if holds else reasons
 
 
-def _held_by(objects: pa.Table, holds: Sequence[Keeper]) -> pa.Array:
+def held_by(objects: pa.Table, holds: Sequence[Keeper]) -> pa.Array:
     datasets, realms = (join_chunks(objects[name]).cast(pa.string()) for name in ("dataset", "realm"))
     codes = pc.binary_join_element_wise(datasets, pc.fill_null(realms, ""), "\n").dictionary_encode()
     places = [text.rsplit("\n", 1) for text in codes.dictionary.to_pylist()]

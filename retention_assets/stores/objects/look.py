@@ -32,6 +32,7 @@ from retention_assets.stores.objects.classes import (
     class_rules,
     classes_of,
     dataset_lines,
+    held_by,
     object_lines,
     why_kept,
 )
@@ -64,7 +65,7 @@ from retention_assets.stores.objects.sources import (
     read_whole,
 )
 from retention_assets.stores.objects.sources.finished import FinishedListing
-from retention_assets.stores.objects.tables import EDGES, NAMED, with_names
+from retention_assets.stores.objects.tables import EDGES, NAMED, objects_batch, with_names
 from retention_assets.stores.places.own_files import temporary_folder
 from retention_assets.stores.protocol import WITNESS, DueTransactions, error_text, never
 
@@ -89,6 +90,8 @@ class ObjectsLook:
     heard: tuple[frozenset[str | None], ...] | None = None
     # reason why the result must not be used
     fault: str | None = None
+    # realms whose objects it did not ask about
+    purging: frozenset[str] = frozenset()
 
     def covers(self, keys: pa.Array) -> Bools:
         """Mask of the keys that the look covers: all references to them are among its hits."""
@@ -103,22 +106,28 @@ class ObjectsLook:
     def rules(self, settings: ObjectsSettings, purging: Collection[str]) -> ClassRules:
         return class_rules(settings, settings.min_age.before(self.listed_as_of), purging, self.heard)
 
+    def witnesses(self, objects: pa.Table) -> pa.Array:
+        """Who refers to each object (realm, key), by exact keys; null: nobody. Raises SourceNotWhole unless every source proved
+        that it was read completely."""
+        self.check()
+        places, rows = witnesses_among(self.hits, self.labels, objects)
+        # white space collapsed to single spaces
+        who = pc.replace_substring_regex(pc.fill_null(text_of(rows["from"]), ""), r"\s+", " ")
+        sources = text_of(rows["source"])
+        words = pc.if_else(pc.equal(who, ""), sources, pc.binary_join_element_wise(sources, who, ": "))
+        return words.take(pc.index_in(pa.array(np.arange(len(objects))), places.cast(pa.int64())))
+
     def judge(
         self, settings: ObjectsSettings, objects: pa.Table, datasets: Sequence[str], purging: Collection[str]
     ) -> pa.Table:
         """Judge objects (rows of `tables.OBJECTS` with their dataset) as they are now, by exact keys. Return their log lines,
-        with one about each dataset. Raises SourceNotWhole unless every source proved that it was read completely."""
+        with one about each dataset. Raises SourceNotWhole as `witnesses` does."""
         # References do not matter to objects that go with their realm.
         asked = np.flatnonzero(~within_realms(objects["realm"], purging))
         witnesses = pa.nulls(len(objects), pa.string())
         if len(asked):
-            self.check()
-            places, rows = witnesses_among(self.hits, self.labels, objects.select(["realm", "key"]).take(pa.array(asked)))
-            at = pc.index_in(pa.array(np.arange(len(objects))), pa.array(asked[places.to_numpy()], pa.int64()))
-            # white space collapsed to single spaces
-            who = pc.replace_substring_regex(pc.fill_null(text_of(rows["from"]), ""), r"\s+", " ")
-            sources = text_of(rows["source"])
-            witnesses = pc.if_else(pc.equal(who, ""), sources, pc.binary_join_element_wise(sources, who, ": ")).take(at)
+            at = pc.index_in(pa.array(np.arange(len(objects))), pa.array(asked, pa.int64()))
+            witnesses = self.witnesses(objects.select(["realm", "key"]).take(pa.array(asked))).take(at)
         rules = self.rules(settings, purging)
         codes = classes_of(objects, flags(pc.is_valid(witnesses)), rules)
         # Not covered by the look: in a realm that was PURGING when it began, but is no longer.
@@ -169,7 +178,8 @@ class _LookRun:
         # A new salt for each look, so that nobody can craft colliding keys.
         self._folder = replace(folder, salt=secrets.token_bytes(SALT_BYTES))
         began, nothing_due = now(), DueFingerprints(self._folder)
-        self.look = ObjectsLook(self._folder, began, began, nothing_due, Hits(self._folder, ()))
+        hits, purging = Hits(self._folder, ()), frozenset(order.purging)
+        self.look = ObjectsLook(self._folder, began, began, nothing_due, hits, purging=purging)
 
     def run(self) -> None:
         order, folder = self._order, self._folder
@@ -251,6 +261,11 @@ def _find_kept(
         # A list does not name objects newer than itself.
         unlisted = named(listing.place.find(keys.filter(pc.invert(pc.is_in(keys, listed["key"]))).to_pylist()))
         kept = pa.concat_tables([kept, unlisted.append_column("from_", pa.repeat("is not in the listing", len(unlisted)))])
+    absent = keys.filter(pc.invert(pc.is_in(keys, join_chunks(kept["key"]))))
+    if holds and len(absent):
+        # in the trash, where a hold keeps it
+        aside = named(iter([objects_batch(absent, {})]))
+        kept = pa.concat_tables([kept, aside.append_column("from_", held_by(aside, holds))])
     kept = kept.filter(pc.is_valid(kept["from_"]))
     if not len(kept):
         return None

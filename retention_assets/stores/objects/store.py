@@ -36,7 +36,7 @@ from retention_assets.stores.objects.source_settings import SqlEdges, SqlReferen
 from retention_assets.stores.objects.sources import ObjectListing, Pace
 from retention_assets.stores.objects.sources.finished import FinishedListing
 from retention_assets.stores.objects.sources.sql import DatabaseObjects
-from retention_assets.stores.objects.tables import NAMED, OBJECTS, constant_dataset, with_names
+from retention_assets.stores.objects.tables import NAMED, OBJECTS, constant_dataset, realms_of_keys, with_names
 from retention_assets.stores.places.file_systems import server_time
 from retention_assets.stores.places.own_files import holds_anything, leave_identity, place_of_root
 from retention_assets.stores.protocol import (
@@ -64,6 +64,7 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
         # keys that were asked for, and the objects among them, by dataset
         self._read: dict[str, tuple[pa.Array, pa.Table]] = {}
         self._look: ObjectsLook | None = None
+        self._only = Only({})
 
     @property
     def capabilities(self) -> Capabilities:
@@ -163,6 +164,7 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
         return self._rows.cascades().accepted_paths if self._rows else None
 
     def _read_some(self, only: Only) -> pa.Table:
+        self._only = only
         keys = {dataset: pa.array(names, pa.string()) for dataset, names in only.transactions.items()}
         present = self._find(pc.unique(pa.chunked_array(list(keys.values()), pa.string())).to_pylist())
         for dataset, asked in keys.items():
@@ -201,6 +203,23 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
         """Mask of transactions that the look covers, or that go with their realm."""
         assert self._look is not None
         return pa.array(self._look.covers(transactions) | in_purging_realms(transactions, self.settings, purging))
+
+    def wanted_again(self, dataset: str, transactions: Collection[str]) -> Mapping[str, str]:
+        """Set aside objects that something refers to now, each with its witness in a sentence. A key that is in sight again is
+        another object, to which the reference leads."""
+        names = pa.array([*transactions], pa.string())
+        # a realm that only listings tell is unknown in the trash: references of every realm count
+        realms = realms_of_keys(names, self.settings)
+        objects = pa.table({"realm": pa.nulls(len(names), pa.string()) if realms is None else realms, "key": names})
+        look = self._look
+        if look is not None and not all(look.covers(names) | in_purging_realms(names, self.settings, look.purging)):
+            look = None
+        order = self._order(GivenKeys(objects["key"]), self._only.purging, self._only.holds)
+        with look_here(order) if look is None else nullcontext(look) as answers:
+            who = zip(transactions, answers.witnesses(objects).to_pylist(), strict=True)
+        found = {key: f"It is referenced by {text}." for key, text in who if text}
+        in_sight = set(self._look_at(dataset, [*found])["key"].to_pylist())
+        return {key: text for key, text in found.items() if key not in in_sight}
 
     def _order(self, due: DueTransactions, purging: Collection[str], holds: Sequence[Keeper]) -> LookOrder:
         sources, edges = open_references(self.settings), open_edges(self.settings)

@@ -1,6 +1,7 @@
 """Undo of an Iceberg table: what is set aside comes back row by row and byte by byte, or goes for good, and nothing in between."""
 
 from collections.abc import Callable
+from dataclasses import replace as replaced_by
 from pathlib import Path
 from typing import Any
 
@@ -133,7 +134,9 @@ def test_of_two_that_overlap_one_goes_for_good_and_the_other_comes_back(warehous
     [result] = give(store, Order.DELETE_ASIDE, targets[:1]).values()
     assert (result.outcome, result.bytes) == (Outcome.DELETED, sum(len(there[file]) for file in own))
     assert data(there) - data(warehouse.files()) == own
-    assert outcomes(give(store, Order.DELETE_ASIDE, targets[:1])) == {one: Outcome.ALREADY_GONE}
+    assert outcomes(give(store, Order.DELETE_ASIDE, [replaced_by(targets[0], begun_earlier=True)])) == {
+        one: Outcome.ALREADY_GONE
+    }
     assert outcomes(give(store, Order.RESTORE, targets)) == {one: Outcome.FAILED, two: Outcome.RESTORED}
     assert facts(table)[two] == known[two]
     assert data(warehouse.files()) == data(reachable(table))
@@ -254,12 +257,15 @@ def test_an_order_of_somebody_else_touches_nothing(warehouse: Warehouse, store: 
 
 def test_a_property_that_was_copied_to_another_table_says_nothing_of_it(warehouse: Warehouse, store: Any) -> None:
     table, (one, _) = replaced(warehouse, 2)
-    targets = targets_of(store, one)
+    own, targets = own_files(table, one), targets_of(store, one)
     give(store, Order.SET_ASIDE, targets)
-    warehouse.table("u", **table.refresh().properties)
-    there = warehouse.files()
-    assert [result.outcome for result in store.carry_out(Order.DELETE_ASIDE, "ice/db.u", targets, 2)] == [Outcome.ALREADY_GONE]
-    assert warehouse.files() == there
+    copied = warehouse.table("u", **table.refresh().properties)
+    there = data(warehouse.files())
+    assert [result.outcome for result in store.carry_out(Order.RESTORE, "ice/db.u", targets, 2)] == [Outcome.FAILED]
+    # the table that has set it aside is known by itself
+    assert [result.outcome for result in store.carry_out(Order.DELETE_ASIDE, "ice/db.u", targets, 2)] == [Outcome.DELETED]
+    assert there - data(warehouse.files()) == own
+    assert (kept_by(one) in table.refresh().properties, kept_by(one) in copied.refresh().properties) == (False, True)
 
 
 def test_what_somebody_else_has_expired_is_not_set_aside(warehouse: Warehouse, store: Any) -> None:

@@ -1,5 +1,6 @@
 """Objects through the whole cycle with Dagster: what is marked, what goes, and what a person is told."""
 
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,22 @@ def test_what_nothing_refers_to_waits_out_its_grace_and_goes(blobs: Blobs) -> No
     assert blobs.left() == {"a", "deep/d"}
     assert set(blobs.marks().values()) == {"SWEPT"}
     assert blobs.verified() == ()
+
+
+def test_an_object_that_was_put_back_after_its_sweep_goes_by_no_mark_but_its_own(blobs: Blobs) -> None:
+    blobs.runs(MARKED)
+    blobs.runs(DUE)
+    # from a backup, with its old time
+    blobs.has("b")
+    blobs.has("another", days=60).runs(DUE)
+    blobs.runs(DUE + timedelta(days=7))
+    assert blobs.left() == {"a", "b", "deep/d"}
+    assert blobs.marks()["b"] == "SWEPT"
+    # written anew: another life, with a grace of its own
+    blobs.has("b", days=50).runs(DUE + timedelta(days=7))
+    assert "b" in blobs.left()
+    blobs.runs(DUE + timedelta(days=14))
+    assert blobs.left() == {"a", "deep/d"}
 
 
 @pytest.mark.parametrize("fault", ["no last line", "a wrong count", "none at all"])

@@ -201,6 +201,9 @@ def test_the_very_version_is_set_aside_and_comes_back_or_goes(versioned: Version
         assert [result.outcome for result in store.carry_out(Order.RESTORE, "blobs/a", targets, 1)] == [Outcome.RESTORED]
         assert versioned.versions() == before
     store.carry_out(Order.SET_ASIDE, "blobs/a", targets, 1)
+    assert store.wanted_again("blobs/a", ["a/one"]) == {}
+    versioned.refers("a/one")
+    assert store.wanted_again("blobs/a", ["a/one"]).keys() == {"a/one"}
     assert store.carry_out(Order.DELETE_ASIDE, "blobs/a", targets, 1) == [SweptTarget("a/one", Outcome.DELETED, len("a/one"))]
     assert versioned.versions() == ([b"older"], 1)
 
