@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from fractions import Fraction
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from sqlalchemy import (
@@ -25,6 +26,7 @@ from sqlalchemy import (
 )
 
 from retention_assets.ledger.audit.chain import ActType
+from retention_assets.ledger.audit.rows import detail_in, stored
 from retention_assets.ledger.schema import (
     AUDIT,
     BATCHES,
@@ -82,7 +84,7 @@ class _TimeGroup(NamedTuple):
 def mark_times(connection: Connection, datasets: _Datasets = None) -> Iterator[Violation]:
     """Mark times never go back (after a reset: start anew), marks are due when their grace ends, and visibility only rises."""
     query = select(AUDIT.c.position, AUDIT.c.detail).where(AUDIT.c.deed == ActType.CLOCK).order_by(AUDIT.c.position)
-    acts = ((position, json.loads(detail)) for position, detail in connection.execute(query))
+    acts = ((position, detail_in(detail)) for position, detail in connection.execute(query))
     stood = ((position, detail["newest_mark_at"]) for position, detail in acts if "reset_to" in detail)
     resets = [(position, parse_instant(at) if at else None) for position, at in stood]
     newest: datetime | None = None
@@ -133,7 +135,7 @@ def visibility_rises(connection: Connection, datasets: _Datasets = None) -> Iter
         risen: dict[str, datetime] = {}
         rows = select(AUDIT.c.dataset, AUDIT.c.detail).where(AUDIT.c.deed == ActType.ADVANCE, _is_in(AUDIT.c.dataset, part))
         for dataset, detail in connection.execute(rows.order_by(AUDIT.c.position)):
-            to = parse_instant(json.loads(detail)["to"])
+            to = stored(f"An act about {dataset}", detail, lambda text: parse_instant(json.loads(text)["to"]))
             if dataset in risen and to <= risen[dataset]:
                 yield Violation(dataset, f"its visibility mark went from {text_of(risen[dataset])} to {text_of(to)}")
             risen[dataset] = to
@@ -190,6 +192,8 @@ def swept_without_mark(connection: Connection, datasets: _Datasets = None, since
         began = select(members.c.mark, AUDIT.c.position.label("began"), null().label("done"), null(), null())
         done = select(MARKS.c.id, null(), AUDIT.c.position, MARKS.c.dataset, MARKS.c.transaction)
         done = done.outerjoin(AUDIT, AUDIT.c.act == MARKS.c.changed_act).where(_is_swept(connection, part, moved))
+        # What was set aside before may be begun again since; its first batch is not among those.
+        done = done.where(or_(AUDIT.c.position.is_(None), AUDIT.c.position > (since or 0)))
         # Grouped, not joined: a PostgreSQL without statistics may compare each mark with each.
         began = began.join(AUDIT, AUDIT.c.act == members.c.begun)
         mark, begins, ends, dataset, transaction = union_all(done, began).subquery().c
@@ -236,8 +240,8 @@ def over_limits(connection: Connection, actors: Collection[str], sizes: Mapping[
     named = or_(false(), *(AUDIT.c.actor.contains(actor, autoescape=True) for actor in sorted(actors)))
     acts = select(AUDIT.c.act, AUDIT.c.detail).where(AUDIT.c.deed == ActType.MARK, named)
     for act, detail in connection.execute(acts.order_by(AUDIT.c.position)).all():
-        ids = json.loads(detail)
-        new_marks = and_(MARKS.c.id.between(ids["first"], ids["last"]), MARKS.c.act == act)
+        first, last = stored(f"Act {act}", detail, lambda text: itemgetter("first", "last")(json.loads(text)))
+        new_marks = and_(MARKS.c.id.between(first, last), MARKS.c.act == act)
         for row, took in _rows_over_limits(connection, new_marks, by_version, sizes):
             yield Violation(row.dataset, f"policy {row.policy} newly marked {took}: over its limits", row.amount)
 
@@ -306,7 +310,8 @@ def _report_faults(row: Row[Any]) -> Iterator[Violation]:
         sums = f"{ended} have ended and {row.open} are open"
         yield Violation(row.dataset, f"the report of {day} was to delete {row.to_delete}; {sums}")
     names = (*_ENDS, "to_delete", "failed", "bytes_to_free", "bytes_freed", "bytes_hidden")
-    for name, value in {**{name: getattr(row, name) for name in names}, **json.loads(row.classes)}.items():
+    classes = stored(f"{row.dataset} in reports", row.classes, json.loads)
+    for name, value in {**{name: getattr(row, name) for name in names}, **classes}.items():
         if value < 0:
             yield Violation(row.dataset, f"the report of {day} counts {value} as {name}")
 
