@@ -105,7 +105,7 @@ def swept(
     for mark in begun:
         outcome = (outcomes or {}).get(names[mark], Outcome.DELETED)
         is_hidden, failed = outcome is Outcome.HIDDEN, outcome is Outcome.FAILED
-        size = 0 if outcome in (Outcome.HIDDEN, Outcome.KEPT_READABLE) else 10
+        size = 0 if outcome in (Outcome.HIDDEN, Outcome.SPARED) else 10
         settlements.append(Settlement(mark, outcome, size, "no" * failed or None, bytes_hidden=10 * is_hidden))
     assert ledger.sweeps.settle([lease], settlements, day).marks == begun
     ledger.sweeps.finish([lease], [plan])

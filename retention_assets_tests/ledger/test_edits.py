@@ -48,9 +48,11 @@ from retention_assets_tests.ledger.states import (
     take_lease,
     write_past_ledger,
 )
+from retention_assets_tests.ledger.stored import store
 from retention_assets_tests.rounds import rounds
 
 DAY = date(2026, 1, 8)
+FAR = LATER + timedelta(days=1_000)
 POLICY = {"name": "p", "datasets": {"include": ("lake/*",)}, "select": "all"}
 
 
@@ -393,6 +395,72 @@ def test_a_sweep_names_every_due_mark_that_was_changed(built: Ledger, edit: str)
     statement, sentence = MARKS[edit]
     faults = faults_after(built, statement)
     assert [fault for fault in faults if sentence in fault], faults
+
+
+# A mark of the stored ledger in each state, and edits after which a sweep would act on it, or tell its store that it is gone.
+STATES = {
+    "MARKED": ("lake/m", "S1"), "SWEEPING": ("lake/m", "S3"), "failed": ("lake/d", "S4"), "UNMARKED": ("lake/m", "S2"),
+    "SPARED": ("lake/u", "U5"), "SPARED by the upgrade": ("lake/k", "V1"), "RESTORED": ("lake/u", "U2"),
+    "SET_ASIDE": ("lake/u", "U1"), "SWEPT": ("lake/d", "S1"), "deleted for good": ("lake/u", "U3"),
+}  # fmt: skip
+EDITED = {
+    "MARKED": "status = 'MARKED'",
+    "SWEPT": "status = 'SWEPT'",
+    "deleted": "status = 'SWEPT', outcome = 'DELETED'",
+    "SET_ASIDE": "status = 'SWEPT', outcome = 'SET_ASIDE', until = due_at",
+}
+_AS_THEY_ARE = {
+    ("MARKED", "MARKED"), ("SWEEPING", "MARKED"), ("failed", "MARKED"), ("SET_ASIDE", "SWEPT"), ("SWEPT", "SWEPT"),
+    ("SWEPT", "deleted"), ("deleted for good", "SWEPT"), ("deleted for good", "deleted"),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="session", params=["sqlite", "postgresql"])
+def stored(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ledger]:
+    """The ledger of 0.2.0, brought up to date. Each test undoes what it did."""
+    folder = tmp_path_factory.mktemp("stored")
+    is_file = request.param == "sqlite"
+    url = f"sqlite:///{folder / 'ledger.db'}" if is_file else new_schema(request.getfixturevalue("server"))
+    with open_ledger(store(url, folder), simulated=True) as ledger:
+        yield ledger
+
+
+@pytest.mark.parametrize(("state", "edit"), sorted({*product(STATES, EDITED)} - _AS_THEY_ARE))
+def test_a_sweep_names_a_mark_whose_status_was_edited(stored: Ledger, state: str, edit: str) -> None:
+    dataset, transaction = STATES[state]
+    where = f"WHERE dataset = '{dataset}' AND \"transaction\" = '{transaction}'"
+    with undone(stored) as connection:
+        assert [*due_mark_faults(connection, [dataset], FAR)] == []
+        assert connection.exec_driver_sql(f"UPDATE marks SET {EDITED[edit]} {where}").rowcount == 1
+        assert [*due_mark_faults(connection, [dataset], FAR)]
+
+
+RECORDS = {
+    "a step and its mark": [
+        "UPDATE steps SET until = until - 86400000000 WHERE outcome = 'SET_ASIDE'",
+        "UPDATE marks SET until = until - 86400000000 WHERE outcome = 'SET_ASIDE'",
+    ],
+    "a step of a failure": ["UPDATE steps SET bytes = 7 WHERE outcome = 'FAILED'"],
+    "a note": ["UPDATE planned SET note = 'x' WHERE note IS NOT NULL"],
+    "the size of a plan": ["UPDATE planned SET bytes = 7"],
+    "the plan of a batch": ["UPDATE batches SET plan = 7 WHERE open_ids IS NOT NULL"],
+    "the ids of a batch": ["UPDATE batches SET ids = {ids} WHERE open_ids IS NOT NULL"],
+    "the open ids of a batch": ["UPDATE batches SET open_ids = {ids} WHERE open_ids IS NOT NULL"],
+}
+
+
+@pytest.mark.parametrize("edit", RECORDS)
+def test_a_sweep_names_what_was_edited_about_marks_that_have_not_ended(stored: Ledger, edit: str) -> None:
+    is_file = stored.database.engine.dialect.name == "sqlite"
+    statements = [each.format(ids="'[1]'" if is_file else "ARRAY[1]") for each in RECORDS[edit]]
+    if not is_file:
+        statements = [each.replace("until - 86400000000", "until - interval '1 day'") for each in statements]
+    with undone(stored) as connection:
+        datasets = ["lake/d", "lake/m", "lake/u"]
+        assert [*due_mark_faults(connection, datasets, FAR)] == []
+        for statement in statements:
+            assert connection.exec_driver_sql(statement).rowcount
+        assert [*due_mark_faults(connection, datasets, FAR)]
 
 
 def test_marks_beyond_those_that_act_reserved_are_named(built: Ledger) -> None:

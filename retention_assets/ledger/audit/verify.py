@@ -627,38 +627,40 @@ def rule_faults(connection: Connection) -> Iterator[tuple[str, str]]:
 def due_mark_faults(connection: Connection, datasets: Sequence[str], as_of: datetime) -> Iterator[tuple[str, str]]:
     """Faults of marks that are due, begun, to be deleted for good or called swept, each with its dataset."""
     for part in portions(sorted(set(datasets))):
-        swept = _swept_past_ledger(connection, part)
-        yield from (("", sentence) for sentence in life_faults(connection, MARKS.c.id.in_(swept)))
+        here = MARKS.c.dataset.in_(part)
         for state, is_due in ((OPEN, to_sweep_by(as_of)), (ASIDE, to_empty_by(as_of))):
-            due = is_due, MARKS.c.dataset.in_(part)
-            query = select(*(MARKS.c[name] for name in MARK_ROWS.names)).select_from(SHOWN_MARKS).where(*due)
+            query = select(*(MARKS.c[name] for name in MARK_ROWS.names)).select_from(SHOWN_MARKS).where(is_due, here)
             for batch in stream(connection, query.order_by(MARKS.c.dataset, MARKS.c.id), MARK_ROWS):
                 yield from unsealed_marks(pa.Table.from_batches([batch]))
-            yield from _unmade_marks(connection, due)
-            here = and_(text(f"marks.{state}"), due[1])
-            yield from (("", sentence) for sentence in chain(life_faults(connection, here), _records_of(connection, here)))
-        yield from (("", sentence) for sentence in _batches_in(connection, [BATCHES.c.dataset.in_(part) & text(BEGUN)]))
+            yield from _unmade_marks(connection, (is_due, here))
+            yield from (("", sentence) for sentence in _record_faults(connection, and_(text(f"marks.{state}"), here)))
+        begun = [BATCHES.c.dataset.in_(part) & text(BEGUN)]
+        swept = [MARKS.c.id.in_(ids) for ids in portions(_swept_past_ledger(connection, part))]
+        faults = chain(_batches_in(connection, begun), *(_record_faults(connection, marks) for marks in swept))
+        yield from (("", sentence) for sentence in faults)
 
 
 def _swept_past_ledger(connection: Connection, datasets: Sequence[str]) -> Sequence[int]:
-    # stores are told what was swept: what else ended, or never did, is not
+    # stores are told what was swept: not what another act ended, or none
     settled = func.coalesce(MARKS.c.changed_act, 0).in_(select(AUDIT.c.act).where(AUDIT.c.deed == ActType.SETTLE))
-    query = select(MARKS.c.id).where(text(SWEPT), MARKS.c.dataset.in_(datasets), or_(MARKS.c.outcome.is_(None), ~settled))
-    return connection.execute(query).scalars().all()
+    has_end = or_(MARKS.c.end_seal.is_not(None), text(ASIDE))
+    odd = or_(MARKS.c.outcome.is_(None), ~settled, ~has_end)
+    return connection.execute(select(MARKS.c.id).where(text(SWEPT), MARKS.c.dataset.in_(datasets), odd)).scalars().all()
 
 
-def _records_of(connection: Connection, marks: ColumnElement[bool]) -> Iterator[str]:
-    # steps, plans and batches of marks that have not ended: of what failed, was stopped or set aside, or is at work
-    ids = select(MARKS.c.id).where(marks)
+def _record_faults(connection: Connection, marks: ColumnElement[bool]) -> Iterator[str]:
+    # what the record has of marks that have not ended: of what failed, was stopped or set aside, or is at work
+    yield from life_faults(connection, marks)
+    ids, plans = select(MARKS.c.id).where(marks), set[Any]()
     for query, seals, name in (
+        (select(*END).where(marks, MARKS.c.end_seal.is_not(None)), step_seals, "The end of mark {0.id}"),
         (select(*STEP).where(STEPS.c.mark.in_(ids)), step_seals, "The step of mark {0.mark} to {0.status}"),
         (select(*_PLANNED).where(PLANNED.c.mark.in_(ids)), planned_seals, "Mark {0.mark} of plan {0.plan}"),
     ):
         for read in _sealed(connection, [query], seals, name.format):
+            plans.update(read.acts if seals is planned_seals else ())
             yield from read.faults
-    planned = select(PLANNED.c.plan).distinct().where(PLANNED.c.mark.in_(ids))
-    plans = connection.execute(planned).scalars().all()
-    yield from _batches_in(connection, (BATCHES.c.plan.in_(part) for part in portions(plans)))
+    yield from _batches_in(connection, (BATCHES.c.plan.in_(part) for part in portions(sorted(plans))))
 
 
 def _batches_in(connection: Connection, conditions: Iterable[ColumnElement[bool]]) -> Iterator[str]:
