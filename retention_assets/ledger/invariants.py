@@ -26,7 +26,7 @@ from sqlalchemy import (
 )
 
 from retention_assets.ledger.audit.chain import ActType
-from retention_assets.ledger.audit.rows import detail_in, stored
+from retention_assets.ledger.audit.rows import detail_in, mapping_in, stored
 from retention_assets.ledger.schema import (
     AUDIT,
     BATCHES,
@@ -310,7 +310,7 @@ def _report_faults(row: Row[Any]) -> Iterator[Violation]:
         sums = f"{ended} have ended and {row.open} are open"
         yield Violation(row.dataset, f"the report of {day} was to delete {row.to_delete}; {sums}")
     names = (*_ENDS, "to_delete", "failed", "bytes_to_free", "bytes_freed", "bytes_hidden")
-    classes = stored(f"{row.dataset} in reports", row.classes, json.loads)
+    classes = stored(f"{row.dataset} in reports", row.classes, mapping_in)
     for name, value in {**{name: getattr(row, name) for name in names}, **classes}.items():
         if value < 0:
             yield Violation(row.dataset, f"the report of {day} counts {value} as {name}")

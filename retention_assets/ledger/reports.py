@@ -18,7 +18,7 @@ from sqlalchemy import BigInteger, ColumnElement, and_, bindparam, exists, func,
 
 from retention_assets.errors import Refused
 from retention_assets.ledger.audit.chain import Act, ActType
-from retention_assets.ledger.audit.rows import stored
+from retention_assets.ledger.audit.rows import mapping_in, stored
 from retention_assets.ledger.database import LedgerPart, WriteTransaction, audited
 from retention_assets.ledger.schema import AUDIT, CLOCK, DAYS, EVALUATIONS, MARKS, OPEN, PLANS, REPORTS
 from retention_assets.ledger.steps import report_columns
@@ -204,7 +204,8 @@ class Reports(LedgerPart):
         return {day: Taken(int(count), max(int(freed), int(aside)) + int(hidden)) for day, count, freed, hidden, aside in rows}
 
 
-_JSON = ("policies", "bounds", "archived_types", "classes")
+_MAPPINGS = ("policies", "bounds", "classes")
+_JSON = (*_MAPPINGS, "archived_types")
 
 
 def _columns(opening: OpenedReport) -> dict[str, Any]:
@@ -215,7 +216,12 @@ def _columns(opening: OpenedReport) -> dict[str, Any]:
 
 
 def _report_of(row: Mapping[str, Any]) -> dict[str, Any]:
-    report = {**row, **{name: stored(f"{row['dataset']} in reports", row[name], json.loads) for name in _JSON}}
+    where = f"{row['dataset']} in reports"
+    report = {
+        **row,
+        "archived_types": stored(where, row["archived_types"], json.loads),
+        **{name: stored(where, row[name], mapping_in) for name in _MAPPINGS},
+    }
     with_period = {name: value for name, value in report["bounds"].items() if isinstance(value, list)}
     bounds = {**report["bounds"], **{name: bound for name, (bound, _) in with_period.items()}}
     return {**report, "bounds": bounds, "periods": {name: period for name, (_, period) in with_period.items()}}

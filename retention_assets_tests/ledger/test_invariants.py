@@ -8,11 +8,11 @@ import pyarrow as pa
 import pytest
 
 from retention_assets.frames import Reason
-from retention_assets.ledger import Invariant, Ledger, OpenedReport, Violation
+from retention_assets.ledger import AskedBy, Invariant, Ledger, OpenedReport, Settlement, Violation
 from retention_assets.ledger import invariants as hold
 from retention_assets.ledger.audit import verify
 from retention_assets.ledger.audit.verify import last_verified
-from retention_assets.outcomes import Outcome
+from retention_assets.outcomes import Order, Outcome
 from retention_assets.policy import Policy
 from retention_assets_tests.histories import AS_OF
 from retention_assets_tests.ledger.states import (
@@ -136,6 +136,27 @@ def test_runs_look_at_what_was_swept_since_and_daily_at_all(lived: Ledger, monke
     monkeypatch.setattr(verify, "WHOLE_EVERY", timedelta(0))
     everything = new | {(name, "lake/d") for name in SWEPT_CHECKS}
     assert check_swept(lived) == check_swept(lived) == everything
+
+
+@pytest.mark.parametrize("order", [Order.RESTORE, Order.DELETE_ASIDE])
+@pytest.mark.parametrize("outcome", [None, Outcome.FAILED])
+def test_an_order_about_what_was_set_aside_before_is_no_alarm(ledger: Ledger, order: Order, outcome: Outcome | None) -> None:
+    """It is open, or has failed; what it did then began before it was done."""
+    ledger.marks.mark(candidates(["T1", "T2"]), T0, "run")
+    lease, plan, marks = planned(ledger)
+    ledger.sweeps.begin([lease], [plan], marks, LATER + WEEK)
+    ledger.sweeps.settle([lease], [Settlement(mark, Outcome.SET_ASIDE, 10) for mark in marks])
+    assert check_swept(ledger) == set()
+    ledger.trash.begin([lease], marks[:1], order, AskedBy("ann", "needed"))
+    if outcome:
+        ledger.sweeps.settle([lease], [Settlement(marks[0], outcome, error="no")])
+        ledger.trash.begin([lease], marks[:1], order, AskedBy("ann", "needed"))
+    assert check_swept(ledger) == set()
+    ledger.sweeps.settle([lease], [Settlement(marks[0], order.done, 10)])
+    assert check_swept(ledger) == set()
+    if order is Order.DELETE_ASIDE:
+        assert write_past_ledger(ledger, "UPDATE marks SET changed_act = 7 WHERE outcome = 'DELETED'")
+        assert check_swept(ledger) == {("unmarked", "lake/d")}
 
 
 def test_a_visibility_mark_that_fell_is_found(lived: Ledger) -> None:

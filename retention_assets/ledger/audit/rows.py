@@ -206,6 +206,10 @@ def detail_in(text: str) -> Mapping[str, Any]:
     return detail if isinstance(detail, dict) else {}
 
 
+def mapping_in(text: str) -> dict[str, Any]:
+    return dict(json.loads(text))
+
+
 def stored(row: str, text: str, parse: Callable[[str], T]) -> T:
     """Parse what a row has in text. Raises Refused where it can't be read."""
     try:
