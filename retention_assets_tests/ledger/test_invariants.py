@@ -7,6 +7,7 @@ from functools import partial
 import pyarrow as pa
 import pytest
 
+from retention_assets.errors import Refused
 from retention_assets.frames import Reason
 from retention_assets.ledger import AskedBy, Invariant, Ledger, OpenedReport, Settlement, Violation
 from retention_assets.ledger import invariants as hold
@@ -157,6 +158,12 @@ def test_an_order_about_what_was_set_aside_before_is_no_alarm(ledger: Ledger, or
     if order is Order.DELETE_ASIDE:
         assert write_past_ledger(ledger, "UPDATE marks SET changed_act = 7 WHERE outcome = 'DELETED'")
         assert check_swept(ledger) == {("unmarked", "lake/d")}
+
+
+def test_an_act_that_cannot_be_read_is_refused(lived: Ledger) -> None:
+    assert write_past_ledger(lived, "UPDATE audit SET detail = '{}' WHERE deed = 'MARK'")
+    with pytest.raises(Refused, match="^Act "):
+        ask(lived, lambda connection, _: hold.over_limits(connection, ["run"], {"lake/d": 9}))
 
 
 def test_a_visibility_mark_that_fell_is_found(lived: Ledger) -> None:

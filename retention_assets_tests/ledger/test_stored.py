@@ -4,22 +4,28 @@ import json
 import sys
 from collections.abc import Mapping
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import BigInteger, Column
+from sqlalchemy import BigInteger, Column, create_engine
 
 from retention_assets.errors import Refused
-from retention_assets.frames import Reason
-from retention_assets.ledger import ChainHead, Ledger, TransactionLife, invariants, life_of, open_ledger, verify
+from retention_assets.ledger import ChainHead, Ledger, TransactionLife, Violation, life_of, open_ledger, verify
 from retention_assets.ledger.schema import METADATA, REVISION
 from retention_assets.policy import Hold
-from retention_assets.sql.engines import ledger_engine
 from retention_assets_tests.forked import forking
-from retention_assets_tests.ledger.states import FIRST_LIFE, candidates, statuses, swept, take_lease, write_past_ledger
-from retention_assets_tests.ledger.stored import RELEASE, store
+from retention_assets_tests.ledger.states import (
+    FIRST_LIFE,
+    RELEASE,
+    candidates,
+    statuses,
+    store,
+    swept,
+    take_lease,
+    write_past_ledger,
+)
+from retention_assets_tests.ledger.test_invariants import INVARIANTS, SWEPT_CHECKS, ask
 from retention_assets_tests.sweep.lakes import DUE
 from retention_assets_tests.sweep.sharing import kept
 
@@ -32,13 +38,6 @@ MORE = "ALTER TABLE {} ADD COLUMN more BIGINT"
 HELD = Hold.model_validate({"name": "more", "datasets": ["*"], "reason": "r"})
 # What 0.2.0 kept readable.
 KEPT = {"lake/d": ("S2",), "lake/k": ("V1", "V3", "V4"), "lake/l": ("V2",), "lake/a": ("V1",)}
-INVARIANTS = (
-    invariants.mark_times,
-    partial(invariants.policies_and_reasons, reasons=frozenset(Reason.__members__)),
-    invariants.swept_before_due,
-    invariants.swept_without_mark,
-    invariants.reports_add_up,
-)
 
 
 @pytest.fixture
@@ -62,7 +61,7 @@ def test_the_ledger_of_the_first_release_is_read_and_verified(stored: str) -> No
 
 def faults_of(url: str) -> tuple[str, ...]:
     """The faults of a ledger that no release brings up to date."""
-    engine = ledger_engine(url)
+    engine = create_engine(url.replace("postgresql:", "postgresql+psycopg:"))
     with engine.connect() as connection:
         faults = verify(connection).faults
     engine.dispose()
@@ -73,12 +72,11 @@ def chain(ledger: Ledger) -> list[dict[str, Any]]:
     return [json.loads(line) for line in ledger.audit_lines()]
 
 
-def violations(ledger: Ledger, at: int | None) -> list[invariants.Violation]:
+def violations(ledger: Ledger, at: int) -> list[Violation]:
     """What the invariants of everything find, and those of what moved since a row of the audit."""
-    swept_since = (invariants.swept_before_due, invariants.swept_without_mark)
+    of_all = [one for invariant in INVARIANTS.values() for one in ask(ledger, invariant)]
     with ledger.database.reading() as connection:
-        of_all = [one for invariant in INVARIANTS for one in invariant(connection, None)]
-        return of_all + [one for invariant in swept_since for one in invariant(connection, None, at)]
+        return of_all + [one for invariant in SWEPT_CHECKS.values() for one in invariant(connection, None, at)]
 
 
 def test_what_was_kept_readable_is_spared_by_one_recorded_act(stored: str) -> None:
@@ -105,7 +103,7 @@ def test_what_was_kept_readable_is_spared_by_one_recorded_act(stored: str) -> No
 
 def test_all_else_stays_as_it_was(stored: str) -> None:
     tables, changed = METADATA.tables.keys() - {"ledger_revision"}, {"audit", "audit_head", "marks", "steps", "looks"}
-    engine = ledger_engine(stored)
+    engine = create_engine(stored.replace("postgresql:", "postgresql+psycopg:"))
     with engine.connect() as connection:
         before = {name: {repr(tuple(row)) for row in connection.exec_driver_sql(f"SELECT * FROM {name}")} for name in tables}
     engine.dispose()
