@@ -162,7 +162,7 @@ def test_an_order_about_what_was_set_aside_before_is_no_alarm(ledger: Ledger, or
 
 def test_an_act_that_cannot_be_read_is_refused(lived: Ledger) -> None:
     assert write_past_ledger(lived, "UPDATE audit SET detail = '{}' WHERE deed = 'MARK'")
-    with pytest.raises(Refused, match="^Act "):
+    with pytest.raises(Refused, match="Act "):
         ask(lived, lambda connection, _: hold.over_limits(connection, ["run"], {"lake/d": 9}))
 
 

@@ -2,13 +2,14 @@
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import BigInteger, Column, create_engine
+from sqlalchemy import BigInteger, Column, Connection, create_engine
 
 from retention_assets.errors import Refused
 from retention_assets.ledger import ChainHead, Ledger, TransactionLife, Violation, life_of, open_ledger, verify
@@ -59,13 +60,15 @@ def test_the_ledger_of_the_first_release_is_read_and_verified(stored: str) -> No
         assert {hold.name for hold in ledger.holds.in_force(DUE)} == {"legal", "back"}
 
 
-def faults_of(url: str) -> tuple[str, ...]:
-    """The faults of a ledger that no release brings up to date."""
+@contextmanager
+def unopened(url: str) -> Iterator[Connection]:
+    """A connection to a ledger that no release brings up to date."""
     engine = create_engine(url.replace("postgresql:", "postgresql+psycopg:"))
     with engine.connect() as connection:
-        faults = verify(connection).faults
+        if not url.startswith("sqlite"):
+            connection.exec_driver_sql("SET TIME ZONE 'UTC'")
+        yield connection
     engine.dispose()
-    return faults
 
 
 def chain(ledger: Ledger) -> list[dict[str, Any]]:
@@ -80,7 +83,8 @@ def violations(ledger: Ledger, at: int) -> list[Violation]:
 
 
 def test_what_was_kept_readable_is_spared_by_one_recorded_act(stored: str) -> None:
-    assert faults_of(stored) == ()
+    with unopened(stored) as connection:
+        assert verify(connection).faults == ()
     with open_ledger(stored, simulated=True) as ledger:
         *before, act = chain(ledger)
         head = ChainHead(before[-1]["position"], before[-1]["hash"])
@@ -103,10 +107,9 @@ def test_what_was_kept_readable_is_spared_by_one_recorded_act(stored: str) -> No
 
 def test_all_else_stays_as_it_was(stored: str) -> None:
     tables, changed = METADATA.tables.keys() - {"ledger_revision"}, {"audit", "audit_head", "marks", "steps", "looks"}
-    engine = create_engine(stored.replace("postgresql:", "postgresql+psycopg:"))
-    with engine.connect() as connection:
-        before = {name: {repr(tuple(row)) for row in connection.exec_driver_sql(f"SELECT * FROM {name}")} for name in tables}
-    engine.dispose()
+    with unopened(stored) as connection:
+        rows = {name: connection.exec_driver_sql(f"SELECT * FROM {name}").all() for name in tables}
+        before = {name: {repr(tuple(row)) for row in rows[name]} for name in tables}
     with open_ledger(stored) as ledger:
         after = {name: set(map(repr, rows)) for name, rows in rows_of(ledger).items()}
         assert {name for name in tables if after[name] != before[name]} <= changed

@@ -22,9 +22,9 @@ import pyarrow as pa
 from sqlalchemy import (
     Boolean,
     ColumnElement,
-    CompoundSelect,
     Connection,
     Date,
+    Executable,
     Integer,
     Select,
     Text,
@@ -131,7 +131,6 @@ _UNREADABLE = (ValueError, TypeError, AttributeError, OverflowError, KeyError, D
 _NEWEST_BY_DATASET = (ActType.ADVANCE,)
 _NEWEST = (ActType.MARK, ActType.CLOCK)
 _PLANNED = [PLANNED.c[name] for name in ("plan", "mark", "bytes", "note", "seal")]
-_Query = Select[Any] | CompoundSelect[Any]
 
 
 def life_faults(connection: Connection, where: ColumnElement[bool] | None = None) -> Iterator[str]:
@@ -365,7 +364,7 @@ class Members:
     def _ends(self, connection: Connection) -> Iterator[_Batch]:
         query = select(*END).where(MARKS.c.end_seal.is_not(None))
         taken_back = select(*STEP).where(STEPS.c.outcome == TAKEN_BACK)
-        queries: list[_Query] = []
+        queries: list[Executable] = []
         if self._since is not None:
             # Settled marks are found by their batch, all others by their act.
             moved = among(connection.dialect.name, MARKS.c.id, self._moved)
@@ -418,7 +417,7 @@ class Members:
         return sorted(set(range(act.first, act.last + 1)) - set(connection.execute(query).scalars()))
 
 
-def _batches(connection: Connection, queries: Iterable[_Query]) -> Iterator[Sequence[Any]]:
+def _batches(connection: Connection, queries: Iterable[Executable]) -> Iterator[Sequence[Any]]:
     for query in queries:
         yield from connection.execute(query, execution_options={"yield_per": 50_000}).partitions()
 
@@ -430,7 +429,7 @@ def begun_batches(connection: Connection, *where: ColumnElement[bool]) -> Iterat
 
 
 def _sealed(
-    connection: Connection, queries: Iterable[_Query], seals: Callable[[Any], list[str]], name: Callable[[Any], str]
+    connection: Connection, queries: Iterable[Executable], seals: Callable[[Any], list[str]], name: Callable[[Any], str]
 ) -> Iterator[_Batch]:
     # rows with their act in the first column and their seal in the last: by name they take three times as long
     for batch in _batches(connection, queries):
