@@ -24,7 +24,7 @@ from retention_assets.settings.sections import Prices
 
 # classes of a log in the order of a transaction's life, with their meanings
 CLASSES: Mapping[str, str] = {
-    "swept": "deleted or set aside before, or swept and still readable",
+    "swept": "deleted or set aside before",
     "sweeping": "a sweep has begun",
     "due": "marked, and its grace is over",
     "waiting": "marked, and in its grace",
@@ -34,7 +34,7 @@ CLASSES: Mapping[str, str] = {
     "open": "not closed yet",
 }
 # Final outcomes of the day's marks. What failed is still open, and is counted by attempt.
-_SETTLED = ("deleted", "already_gone", "hidden", "set_aside", "kept_readable", "spared", "unmarked")
+_SETTLED = ("deleted", "already_gone", "hidden", "set_aside", "spared", "unmarked")
 
 V = TypeVar("V", int, str)
 

@@ -62,7 +62,7 @@ from retention_assets.sweep.dataset_sweep import OnProgress, SweepResult
 from retention_assets.sweep.engine import Sweeper, stop_on_signals
 from retention_assets.sweep.preconditions import braked, ledger_faults, read_confirmed
 
-_RARE = (Outcome.HIDDEN, Outcome.SET_ASIDE, Outcome.KEPT_READABLE, Outcome.RESTORED)
+_RARE = (Outcome.HIDDEN, Outcome.SET_ASIDE, Outcome.RESTORED)
 _SHOWN = (Outcome.DELETED, Outcome.ALREADY_GONE, *_RARE, Outcome.FAILED, Outcome.SPARED, Outcome.EXPIRING)
 
 
@@ -113,7 +113,7 @@ def report_store_warnings(stores: Iterable[Store], log: dg.DagsterLogManager) ->
 
 
 _BYTES = ("bytes_freed", "bytes_hidden", "bytes_set_aside")
-_COUNTS = ("deleted", "set_aside", "already_gone", "hidden", "kept_readable", "restored", "failed", "spared", "expiring")
+_COUNTS = ("deleted", "set_aside", "already_gone", "hidden", "restored", "failed", "spared", "expiring")
 _NUMBERS = (*_COUNTS, "left", *_BYTES)
 # numbers that a page shows even if they are zero
 _PLOTTED = ("deleted", "spared", "failed")

@@ -110,10 +110,10 @@ def _sweep(folder: Path, settings: Settings, console: Console, sizes: Mapping[st
     console.print("The grace is over. The job runs again; before each dataset it reads the store again …\n")
     ran = _run(settings, SWEEP)
     swept = [
-        (row["dataset"], row["deleted"], row["kept_readable"], row["spared"], row["bytes_freed"])
+        (row["dataset"], row["deleted"], row["spared"], row["bytes_freed"])
         for row in ran.said["swept_transactions"]["by_dataset"]
     ]
-    counts = (Count("deleted"), Count("kept readable"), Count("spared"))
+    counts = (Count("deleted"), Count("spared"))
     console.print(table("What was swept", ("dataset", *counts, Size("bytes freed")), swept))
     for name, size in bytes_in(folder).items():
         console.print(f"{name}: {size_of(sizes[name])} before, {size_of(size)} after")
@@ -122,7 +122,7 @@ def _sweep(folder: Path, settings: Settings, console: Console, sizes: Mapping[st
     with open_ledger(settings.ledger) as ledger:
         total = day_report(ledger, SWEEP.date()).total
         verified = ledger.verify()
-    names = ("to_delete", "deleted", "kept_readable", "spared", "failed")
+    names = ("to_delete", "deleted", "spared", "failed")
     numbers = ", ".join(f"{total.counters[name]:,} {name.replace('_', ' ')}" for name in names)
     console.print(f"\nThe day's report: {numbers}. {size_of(total.counters['bytes_freed'])} freed.")
     console.print(f"The record: {verified.rows} rows, each with the hash of the row before; {len(verified.faults)} faults.")
@@ -146,7 +146,7 @@ def _kept(folder: Path, settings: Settings, console: Console, rescued: Mapping[s
     console.print(f"\nEvery branch and tag of the Iceberg tables reads back as before: {', '.join(sorted(now))}.")
     console.print(
         f"Versions {', '.join(map(str, versions))} of the Delta table lakehouse/sales can still be read. The table pins version"
-        " 1, and version 7 is the newest. It needs all files of 5, so sweeping 5 deleted nothing (kept readable). Version 6 was"
+        " 1, and version 7 is the newest. It needs all files of 5, so version 5 was spared. Version 6 was"
         " inside the window of its table when it was judged first (TABLE_WINDOW). The small files of version 4, which the"
         " compaction in version 5 replaced, are gone."
     )

@@ -38,6 +38,7 @@ from sqlalchemy import (
 )
 
 from retention_assets import clock
+from retention_assets.errors import Refused
 from retention_assets.ledger.audit.chain import BATCH_SEALED, Act, ActType, batch_seals, new_id, planned_seals
 from retention_assets.ledger.clock_guard import has_come_by, present_by
 from retention_assets.ledger.database import LedgerPart, WriteTransaction, audited
@@ -111,6 +112,11 @@ class Settlement:
     error: str | None = None
     bytes_hidden: int = 0
     left: int = 0
+
+    def __post_init__(self) -> None:
+        # What loses nothing is spared. Goes with the outcome KEPT_READABLE of stores.
+        if self.outcome is Outcome.KEPT_READABLE:
+            object.__setattr__(self, "outcome", Outcome.SPARED)
 
 
 class Planned(NamedTuple):
@@ -439,6 +445,12 @@ def planned_rows(connection: Connection, batches: Mapping[int, OpenBatch], names
         rows_of_plans = connection.execute(select(PLANS.c.id, PLANS.c.place, PLANS.c.planned_at).where(PLANS.c.id.in_(part)))
         plans |= {row.id: (row.place, row.planned_at) for row in rows_of_plans}
     own = [(mark, batches[mark]) for mark in rows["id"].to_pylist()]
+    if lost := [mark for mark, batch in own if mark not in planned or batch.plan not in plans]:
+        raise Refused(
+            f"Mark {lost[0]} is in a batch of plan {batches[lost[0]].plan}, which has no such mark: one of the tables batches, "
+            "planned and plans was changed past the ledger. `retention audit verify` names the row. Write back what the record "
+            "has, or restore the newest backup of the ledger."
+        )
     facts = [(*planned[mark], *plans[batch.plan], batch.plan, batch.order, batch.until) for mark, batch in own]
     for at, field in enumerate(PLANNED_ROWS):
         rows = rows.append_column(field, pa.array([fact[at] for fact in facts], field.type))

@@ -18,6 +18,7 @@ from sqlalchemy.exc import IntegrityError
 
 from retention_assets.errors import BadInput, Problem, Refused
 from retention_assets.ledger.audit.chain import Act, ActType, new_id
+from retention_assets.ledger.audit.rows import detail_in, stored
 from retention_assets.ledger.database import LedgerPart, WriteTransaction, audited
 from retention_assets.ledger.leases import clear_paces
 from retention_assets.ledger.schema import AUDIT, FILE_HOLDS, HOLDS, MARKS, OPEN, POLICY_VERSIONS, REALMS, VISIBILITY
@@ -105,7 +106,7 @@ class PolicyBook(LedgerPart):
         current = {(entry.name, entry.version) for entry in self.in_force() if entry.system}
         query = select(AUDIT.c.policy, AUDIT.c.policy_version, AUDIT.c.detail).where(AUDIT.c.deed == ActType.POLICY)
         rows = self.rows_among(query, AUDIT.c.policy, (name for name, _ in current))
-        return {file for *key, detail in rows if tuple(key) in current for file in json.loads(detail).get("files", ())}
+        return {file for *key, detail in rows if tuple(key) in current for file in detail_in(detail).get("files", ())}
 
     @audited
     def take_over(
@@ -294,16 +295,16 @@ class Holds(LedgerPart):
 
     def of_other_folders(self, folders: Sequence[str]) -> tuple[Keeper, ...]:
         rows = [row for row in self.rows(_live()) if not folders_of(row) <= set(folders)]
-        return tuple(_KEEPER.validate_json(row.content) for row in rows)
+        return tuple(_file_hold(row.content) for row in rows)
 
     def of_files(self) -> tuple[Keeper, ...]:
         query = select(FILE_HOLDS.c.content).where(FILE_HOLDS.c.gone_at.is_(None)).order_by(FILE_HOLDS.c.digest)
-        return tuple(_KEEPER.validate_json(content) for (content,) in self.rows(query))
+        return tuple(_file_hold(content) for (content,) in self.rows(query))
 
     def of_files_since(self) -> list[tuple[Keeper, datetime]]:
         """Holds and retain rules of policy files, each with the time at which it was first read."""
         rows = self.rows(select(FILE_HOLDS.c.content, FILE_HOLDS.c.came_at).where(FILE_HOLDS.c.gone_at.is_(None)))
-        return [(_KEEPER.validate_json(row.content), row.came_at) for row in rows]
+        return [(_file_hold(row.content), row.came_at) for row in rows]
 
     def in_force(self, as_of: datetime, of_purged: bool = True) -> list[Hold]:
         """Holds in force at a time, by name, followed by those that protect what appears in PURGED realms."""
@@ -318,8 +319,13 @@ class Holds(LedgerPart):
 
 def placed_holds(connection: Connection, as_of: datetime | ColumnElement[datetime]) -> list[Hold]:
     later = or_(HOLDS.c.until.is_(None), HOLDS.c.until > as_of)
-    query = select(HOLDS.c.content).where(HOLDS.c.released_at.is_(None), later).order_by(HOLDS.c.name)
-    return [Hold.model_validate_json(content) for content in connection.execute(query).scalars()]
+    query = select(HOLDS.c.name, HOLDS.c.content).where(HOLDS.c.released_at.is_(None), later).order_by(HOLDS.c.name)
+    rows = connection.execute(query).all()
+    return [stored(f"The hold {name}", content, Hold.model_validate_json) for name, content in rows]
+
+
+def _file_hold(content: str) -> Keeper:
+    return stored("A row of file_holds", content, _KEEPER.validate_json)
 
 
 def place_in(tx: WriteTransaction, hold: Hold, actor: str) -> None:
@@ -346,7 +352,7 @@ def _live() -> Select[Any]:
 
 
 def folders_of(row: Row[Any]) -> frozenset[str]:
-    return frozenset(json.loads(row.detail or "{}").get("folders", ()))
+    return stored("An act about a hold of files", row.detail, lambda text: frozenset(json.loads(text).get("folders", ())))
 
 
 def _note_files(

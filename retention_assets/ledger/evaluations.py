@@ -18,7 +18,7 @@ import pyarrow as pa
 from sqlalchemy import ColumnElement, Table, or_, select, text, update
 
 from retention_assets.ledger.audit.chain import Act, ActType, new_id
-from retention_assets.ledger.audit.rows import change_rows, put_rows
+from retention_assets.ledger.audit.rows import change_rows, put_rows, stored
 from retention_assets.ledger.database import LedgerPart, WriteTransaction, audited
 from retention_assets.ledger.invariants import Violation
 from retention_assets.ledger.schema import CLOCK, EVALUATIONS, OBJECTIONS, PUBLISHED, STANDING, VIOLATIONS, WHOLE_CHECKS
@@ -75,7 +75,9 @@ def counts_text(counts: Iterable[VerdictCount]) -> str:
 
 
 def counts_of(text: str | None) -> list[VerdictCount]:
-    return [VerdictCount(*values) for values in json.loads(text)] if text else []
+    if not text:
+        return []
+    return stored("A row of looks", text, lambda counts: [VerdictCount(*values) for values in json.loads(counts)])
 
 
 def record_evaluations(tx: WriteTransaction, evaluations: pa.Table, swept: SweptBefore) -> None:

@@ -9,7 +9,7 @@ import pyarrow as pa
 from sqlalchemy import Connection, select, text
 
 from retention_assets.ledger.database import LedgerPart
-from retention_assets.ledger.schema import AUDIT, BATCHES, MARKS, OPEN, OVER, PLANNED, STEPS, SWEPT
+from retention_assets.ledger.schema import AUDIT, BATCHES, MARKS, OPEN, OVER, PLANNED, STEPS, SWEPT, TAKEN_BACK
 from retention_assets.ledger.steps import END, SHOWN, SHOWN_MARKS, STEP
 from retention_assets.outcomes import Order
 from retention_assets.policy.durations import minute_in_utc
@@ -20,8 +20,8 @@ from retention_assets.sql.transactions import portions
 
 _STILL_OPEN = ("MARKED", "SWEEPING")
 # outcomes of sweeps that deleted nothing
-UNDELETED = ("HIDDEN", "SET_ASIDE", "KEPT_READABLE")
-_KEPT = "swept without deleting anything"
+UNDELETED = ("HIDDEN", "SET_ASIDE")
+_CHANGED = "but its record was changed past the ledger: `retention audit verify` names the row"
 _MARKED = pa.schema([("id", pa.int64()), ("transaction", pa.string())])
 
 
@@ -247,37 +247,41 @@ def state_of(mark: MarkHistory | None, as_of: datetime) -> str:
         return "not marked"
     policy = f"policy {mark.policy}@{mark.policy_version}"
     since = f"{minute_in_utc(mark.changed_at) or 'an unknown time'} by {short_actor(mark.changed_by)}"
-    if mark.set_aside is not None and mark.status in ("SWEPT", "RESTORED"):
-        return f"{_state_in_trash(mark, mark.set_aside, since)}; {policy} marked it"
     if mark.status == "MARKED":
         marked = f"marked at {minute_in_utc(mark.marked_at)} by {policy}"
         return f"{'due since' if mark.due_at <= as_of else 'scheduled for deletion at'} {minute_in_utc(mark.due_at)}, {marked}"
     if mark.status == "UNMARKED":
         return f"taken back at {since}: {mark.why}"
     if mark.status == "SPARED":
-        return f"spared by the sweep at {since}: {mark.why}"
+        kept = next((event for event in mark.events if event.outcome == TAKEN_BACK), None)
+        by = f", because the sweep at {minute_in_utc(kept.at)} had deleted nothing of it" if kept else ""
+        return f"spared {'' if kept else 'by the sweep '}at {since}{by}; the reason then: {mark.why}"
     if mark.status == "SWEEPING":
         return f"being swept since {since}: its bytes may be gone; {policy} marked it"
+    if mark.set_aside is not None:
+        return f"{_state_in_trash(mark, mark.set_aside, since)}; {policy} marked it"
+    if mark.is_aside or mark.outcome is None:
+        return f"{'set aside' if mark.is_aside else mark.status.lower()} at {since}, {_CHANGED}; {policy} marked it"
     freed = mark.events[-1].bytes if mark.events else None
     gone = "deleted" if freed is None else f"deleted ({size_of(freed)})"
     if mark.outcome == "ALREADY_GONE":
         gone = "was already gone"
     elif mark.outcome == "HIDDEN":
         gone = "hidden: its place keeps versions of it, so no space was freed,"
-    elif mark.outcome == "KEPT_READABLE":
-        return f"{_KEPT} at {since}; {mark.why or 'it can still be read'}; {policy} marked it"
     return f"{gone} at {since}; {policy} marked it"
 
 
 def _state_in_trash(mark: MarkHistory, aside: MarkEvent, since: str) -> str:
-    last = next(event for event in reversed(mark.events) if event.status in ("SWEEPING", "RESTORING"))
-    order, because = f"{minute_in_utc(last.at)} by {short_actor(last.by)}", f", because: {last.why}" if last.why else ""
     before = f"set aside at {minute_in_utc(aside.at)} by {short_actor(aside.by)}"
+    last = next((event for event in reversed(mark.events) if event.status in ("SWEEPING", "RESTORING")), None)
+    if last is None:
+        return f"{before}, {_CHANGED}"
+    order, because = f"{minute_in_utc(last.at)} by {short_actor(last.by)}", f", because: {last.why}" if last.why else ""
     if mark.status == "RESTORED":
         return f"{before}, and restored at {order}{because}"
     if not mark.is_aside:
         gone = f"deleted for good ({size_of(mark.events[-1].bytes or 0)})"
-        gone = {"ALREADY_GONE": "already gone", "KEPT_READABLE": _KEPT}.get(mark.outcome or "", gone)
+        gone = "already gone" if mark.outcome == "ALREADY_GONE" else gone
         return f"{before}, and {gone} at {since}{because}"
     if mark.events[-1] is last:
         doing = "restored" if last.status == "RESTORING" else "deleted for good"

@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from fractions import Fraction
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from sqlalchemy import (
@@ -25,6 +26,7 @@ from sqlalchemy import (
 )
 
 from retention_assets.ledger.audit.chain import ActType
+from retention_assets.ledger.audit.rows import detail_in, mapping_in, stored
 from retention_assets.ledger.schema import (
     AUDIT,
     BATCHES,
@@ -82,7 +84,7 @@ class _TimeGroup(NamedTuple):
 def mark_times(connection: Connection, datasets: _Datasets = None) -> Iterator[Violation]:
     """Mark times never go back (after a reset: start anew), marks are due when their grace ends, and visibility only rises."""
     query = select(AUDIT.c.position, AUDIT.c.detail).where(AUDIT.c.deed == ActType.CLOCK).order_by(AUDIT.c.position)
-    acts = ((position, json.loads(detail)) for position, detail in connection.execute(query))
+    acts = ((position, detail_in(detail)) for position, detail in connection.execute(query))
     stood = ((position, detail["newest_mark_at"]) for position, detail in acts if "reset_to" in detail)
     resets = [(position, parse_instant(at) if at else None) for position, at in stood]
     newest: datetime | None = None
@@ -133,7 +135,7 @@ def visibility_rises(connection: Connection, datasets: _Datasets = None) -> Iter
         risen: dict[str, datetime] = {}
         rows = select(AUDIT.c.dataset, AUDIT.c.detail).where(AUDIT.c.deed == ActType.ADVANCE, _is_in(AUDIT.c.dataset, part))
         for dataset, detail in connection.execute(rows.order_by(AUDIT.c.position)):
-            to = parse_instant(json.loads(detail)["to"])
+            to = stored(f"An act about {dataset}", detail, lambda text: parse_instant(json.loads(text)["to"]))
             if dataset in risen and to <= risen[dataset]:
                 yield Violation(dataset, f"its visibility mark went from {text_of(risen[dataset])} to {text_of(to)}")
             risen[dataset] = to
@@ -186,28 +188,21 @@ def swept_without_mark(connection: Connection, datasets: _Datasets = None, since
     touched = true() if since is None else touched_since(connection, since)
     moved = None if since is None else marks_of(connection, touched)
     for part in _parts(datasets):
-        found = _never_begun(connection, part, touched, moved)
-        if found and since is not None:
-            # an order in the trash begins after the end of its marks, whose own batch was touched before
-            found = _never_begun(connection, sorted({one.dataset for one in found}), true(), moved)
-        yield from found
+        members = members_of(BATCHES.c.ids, touched, _is_in(BATCHES.c.dataset, part))
+        began = select(members.c.mark, AUDIT.c.position.label("began"), null().label("done"), null(), null())
+        done = select(MARKS.c.id, null(), AUDIT.c.position, MARKS.c.dataset, MARKS.c.transaction)
+        done = done.outerjoin(AUDIT, AUDIT.c.act == MARKS.c.changed_act).where(_is_swept(connection, part, moved))
+        # What was set aside before may be begun again since; its first batch is not among those.
+        done = done.where(or_(AUDIT.c.position.is_(None), AUDIT.c.position > (since or 0)))
+        # Grouped, not joined: a PostgreSQL without statistics may compare each mark with each.
+        began = began.join(AUDIT, AUDIT.c.act == members.c.begun)
+        mark, begins, ends, dataset, transaction = union_all(done, began).subquery().c
+        never = or_(func.min(begins).is_(None), func.max(ends).is_(None), func.min(begins) >= func.max(ends))
+        names = (func.max(dataset).label("dataset"), func.max(transaction).label("transaction"))
+        wrong = select(*names).group_by(mark).having(func.max(dataset).is_not(None), never).subquery()
+        what = "was swept, but the record does not have the begin of its deletion"
+        yield from _rows(connection, _grouped(wrong), what)
         yield from _swept_twice(connection, part, moved)
-
-
-def _never_begun(
-    connection: Connection, part: _Datasets, batches: ColumnElement[bool], moved: Sequence[int] | None
-) -> list[Violation]:
-    members = members_of(BATCHES.c.ids, batches, _is_in(BATCHES.c.dataset, part))
-    began = select(members.c.mark, AUDIT.c.position.label("began"), null().label("done"), null(), null())
-    done = select(MARKS.c.id, null(), AUDIT.c.position, MARKS.c.dataset, MARKS.c.transaction)
-    done = done.outerjoin(AUDIT, AUDIT.c.act == MARKS.c.changed_act).where(_is_swept(connection, part, moved))
-    # Grouped, not joined: a PostgreSQL without statistics may compare each mark with each.
-    began = began.join(AUDIT, AUDIT.c.act == members.c.begun)
-    mark, begins, ends, dataset, transaction = union_all(done, began).subquery().c
-    never = or_(func.min(begins).is_(None), func.max(ends).is_(None), func.min(begins) >= func.max(ends))
-    names = (func.max(dataset).label("dataset"), func.max(transaction).label("transaction"))
-    wrong = select(*names).group_by(mark).having(func.max(dataset).is_not(None), never).subquery()
-    return [*_rows(connection, _grouped(wrong), "was swept, but the record does not have the begin of its deletion")]
 
 
 def _is_swept(connection: Connection, part: _Datasets, moved: Sequence[int] | None) -> ColumnElement[bool]:
@@ -245,8 +240,8 @@ def over_limits(connection: Connection, actors: Collection[str], sizes: Mapping[
     named = or_(false(), *(AUDIT.c.actor.contains(actor, autoescape=True) for actor in sorted(actors)))
     acts = select(AUDIT.c.act, AUDIT.c.detail).where(AUDIT.c.deed == ActType.MARK, named)
     for act, detail in connection.execute(acts.order_by(AUDIT.c.position)).all():
-        ids = json.loads(detail)
-        new_marks = and_(MARKS.c.id.between(ids["first"], ids["last"]), MARKS.c.act == act)
+        first, last = stored(f"Act {act}", detail, lambda text: itemgetter("first", "last")(json.loads(text)))
+        new_marks = and_(MARKS.c.id.between(first, last), MARKS.c.act == act)
         for row, took in _rows_over_limits(connection, new_marks, by_version, sizes):
             yield Violation(row.dataset, f"policy {row.policy} newly marked {took}: over its limits", row.amount)
 
@@ -315,7 +310,8 @@ def _report_faults(row: Row[Any]) -> Iterator[Violation]:
         sums = f"{ended} have ended and {row.open} are open"
         yield Violation(row.dataset, f"the report of {day} was to delete {row.to_delete}; {sums}")
     names = (*_ENDS, "to_delete", "failed", "bytes_to_free", "bytes_freed", "bytes_hidden")
-    for name, value in {**{name: getattr(row, name) for name in names}, **json.loads(row.classes)}.items():
+    classes = stored(f"{row.dataset} in reports", row.classes, mapping_in)
+    for name, value in {**{name: getattr(row, name) for name in names}, **classes}.items():
         if value < 0:
             yield Violation(row.dataset, f"the report of {day} counts {value} as {name}")
 

@@ -4,7 +4,6 @@ A ledger that lacks a noted head, the end of its chain as a warehouse or store k
 another ledger in its place.
 """
 
-import json
 import logging
 import secrets
 import sqlite3
@@ -21,7 +20,7 @@ from sqlalchemy.exc import DBAPIError
 from retention_assets import clock
 from retention_assets.errors import Refused
 from retention_assets.ledger.audit.chain import GENESIS, Act, ActType, as_line, rows
-from retention_assets.ledger.audit.rows import seal_state, state_faults
+from retention_assets.ledger.audit.rows import detail_in, seal_state, state_faults
 from retention_assets.ledger.audit.verify import AuditResult, ChainHead, changed_rows_of, last_verified, verified_lately, verify
 from retention_assets.ledger.batches import Sweeps
 from retention_assets.ledger.book import Holds, PolicyBook, Realms, Visibility
@@ -228,7 +227,7 @@ class Ledger(LedgerPart):
 
     def accepted_policies(self) -> list[Any]:
         query = select(AUDIT.c.detail).where(AUDIT.c.deed == ActType.ACCEPT)
-        details = [json.loads(detail) for (detail,) in self.rows(query)]
+        details = [detail_in(detail) for (detail,) in self.rows(query)]
         return [detail["policies"] for detail in details if "policies" in detail]
 
     @audited

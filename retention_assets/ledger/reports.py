@@ -1,7 +1,7 @@
 """Reports: what a day was to delete of a dataset, and what became of it, counted in the transaction that writes it.
 
 A report's set is fixed when it opens: the open marks that are due by then. On that day `to_delete` equals deleted, already
-gone, hidden, set aside, kept readable, spared and unmarked ones plus those of the set that are still open; what a later day
+gone, hidden, set aside, spared and unmarked ones plus those of the set that are still open; what a later day
 does to them counts on that day. Marks that become due later are swept as well, and count in the next day's report on both
 sides.
 """
@@ -18,6 +18,7 @@ from sqlalchemy import BigInteger, ColumnElement, and_, bindparam, exists, func,
 
 from retention_assets.errors import Refused
 from retention_assets.ledger.audit.chain import Act, ActType
+from retention_assets.ledger.audit.rows import mapping_in, stored
 from retention_assets.ledger.database import LedgerPart, WriteTransaction, audited
 from retention_assets.ledger.schema import AUDIT, CLOCK, DAYS, EVALUATIONS, MARKS, OPEN, PLANS, REPORTS
 from retention_assets.ledger.steps import report_columns
@@ -26,9 +27,12 @@ from retention_assets.sql.transactions import insert_or_skip, portions
 
 COUNTERS = (
     "to_delete", "deleted", "already_gone", "failed", "spared", "unmarked", "hidden", "left", "set_aside", "restored",
-    "kept_readable", "bytes_to_free", "bytes_freed", "bytes_hidden", "bytes_set_aside",
+    "bytes_to_free", "bytes_freed", "bytes_hidden", "bytes_set_aside",
 )  # fmt: skip
 _DAY = timedelta(days=1)
+# What lost nothing was counted apart by 0.2.0, and is spared (migrations/r0025.py).
+SPARED = (REPORTS.c.spared + REPORTS.c.kept_readable).label("spared")
+_COLUMNS = [SPARED if column.name == "spared" else column for column in REPORTS.columns]
 # A row without a set holds counts for a day that has not begun.
 _HAS_OPENED = REPORTS.c.due_by.is_not(None)
 # Also late work of the day before if the day itself never begins.
@@ -156,7 +160,7 @@ class Reports(LedgerPart):
         return sorted(finished)
 
     def of(self, execution_date: date, dataset: str | None = None) -> list[Mapping[str, Any]]:
-        query = select(REPORTS).where(REPORTS.c.execution_date == execution_date, _IS_SHOWN).order_by(REPORTS.c.dataset)
+        query = select(*_COLUMNS).where(REPORTS.c.execution_date == execution_date, _IS_SHOWN).order_by(REPORTS.c.dataset)
         rows = self.rows(query if dataset is None else query.where(REPORTS.c.dataset == dataset))
         return [_report_of(dict(row._mapping)) for row in rows]
 
@@ -191,7 +195,7 @@ class Reports(LedgerPart):
         return actors
 
     def taken_by_day(self, store: str, first: date, last: date) -> dict[date, Taken]:
-        transactions = func.sum(REPORTS.c.deleted + REPORTS.c.hidden + REPORTS.c.set_aside + REPORTS.c.kept_readable)
+        transactions = func.sum(REPORTS.c.deleted + REPORTS.c.hidden + REPORTS.c.set_aside)
         size = (ByteSum(REPORTS.c[name]) for name in ("bytes_freed", "bytes_hidden", "bytes_set_aside"))
         here = REPORTS.c.dataset.startswith(f"{store}/", autoescape=True), REPORTS.c.execution_date.between(first, last)
         query = select(REPORTS.c.execution_date, transactions, *size).where(*here).group_by(REPORTS.c.execution_date)
@@ -200,7 +204,8 @@ class Reports(LedgerPart):
         return {day: Taken(int(count), max(int(freed), int(aside)) + int(hidden)) for day, count, freed, hidden, aside in rows}
 
 
-_JSON = ("policies", "bounds", "archived_types", "classes")
+_MAPPINGS = ("policies", "bounds", "classes")
+_JSON = (*_MAPPINGS, "archived_types")
 
 
 def _columns(opening: OpenedReport) -> dict[str, Any]:
@@ -211,7 +216,12 @@ def _columns(opening: OpenedReport) -> dict[str, Any]:
 
 
 def _report_of(row: Mapping[str, Any]) -> dict[str, Any]:
-    report = {**row, **{name: json.loads(row[name]) for name in _JSON}}
+    where = f"{row['dataset']} in reports"
+    report = {
+        **row,
+        "archived_types": stored(where, row["archived_types"], json.loads),
+        **{name: stored(where, row[name], mapping_in) for name in _MAPPINGS},
+    }
     with_period = {name: value for name, value in report["bounds"].items() if isinstance(value, list)}
     bounds = {**report["bounds"], **{name: bound for name, (bound, _) in with_period.items()}}
     return {**report, "bounds": bounds, "periods": {name: period for name, (_, period) in with_period.items()}}

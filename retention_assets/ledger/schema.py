@@ -24,7 +24,7 @@ from sqlalchemy.types import TypeEngine
 
 from retention_assets.sql.columns import IdsColumn, InstantColumn, MicrosColumn, Name
 
-REVISION = "0024"
+REVISION = "0025"
 
 METADATA = MetaData(
     naming_convention={
@@ -47,7 +47,9 @@ OPEN = "status = 'MARKED'"
 
 # The usual value first: SQLite makes a table for each row of which it asks whether a value is in a list of three or more.
 _STATUSES = "status = 'MARKED' OR status IN ('UNMARKED', 'SPARED', 'SWEPT', 'RESTORED')"
-_ENDS = "outcome IS NULL OR outcome IN ('DELETED', 'ALREADY_GONE', 'HIDDEN', 'SET_ASIDE', 'KEPT_READABLE')"
+_ENDS = "outcome IS NULL OR outcome IN ('DELETED', 'ALREADY_GONE', 'HIDDEN', 'SET_ASIDE')"
+# Outcome of an end of 0.2.0 that the upgrade took back (migrations/r0025.py). Its step holds the seal that its act covers.
+TAKEN_BACK = "KEPT_READABLE"
 
 Kind = TypeEngine[Any] | type[TypeEngine[Any]]
 
@@ -194,7 +196,7 @@ BATCHES = _table(
 BEGUN = "open_ids IS NOT NULL"
 _partial_index("ix_batches_open", BEGUN, BATCHES.c.dataset)
 
-# Steps after which a mark does not end: failures, and setting aside.
+# Steps after which a mark does not end: failures, setting aside, and ends that an upgrade took back.
 STEPS = _table(
     "steps",
     *_keys(ACT, "act"),
@@ -206,7 +208,7 @@ STEPS = _table(
     *_may_be_null(Text, "why"),
     *_set(Text, "seal"),
     CheckConstraint(_STATUSES, name="status"),
-    CheckConstraint(_ENDS.replace("(", "('FAILED', "), name="outcome"),
+    CheckConstraint(_ENDS.replace("(", f"('FAILED', '{TAKEN_BACK}', "), name="outcome"),
 )
 
 LEASES = _state(

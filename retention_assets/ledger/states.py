@@ -13,6 +13,7 @@ from sqlalchemy import Row, Subquery, and_, func, or_, select, text, union_all
 
 from retention_assets.ledger.database import LedgerPart
 from retention_assets.ledger.evaluations import Objections, VerdictCount, counts_of
+from retention_assets.ledger.reports import SPARED
 from retention_assets.ledger.schema import BATCHES, EVALUATIONS, MARKS, OPEN, OVER, PLANNED, PLANS, REPORTS
 from retention_assets.ledger.steps import IS_BEGUN, SHOWN, SHOWN_MARKS, members_of
 from retention_assets.outcomes import Order
@@ -20,9 +21,9 @@ from retention_assets.sql.columns import ByteSum
 from retention_assets.sql.transactions import portions
 
 _DAY = timedelta(days=1)
-_SETTLED = ("deleted", "already_gone", "hidden", "set_aside", "kept_readable", "failed", "spared")
-_DONE = (*_SETTLED, "bytes_freed", "bytes_set_aside")
-_DID_SOMETHING = or_(*(REPORTS.c[name] > 0 for name in _DONE))
+_SETTLED = ("deleted", "already_gone", "hidden", "set_aside", "failed", "bytes_freed", "bytes_set_aside")
+_DONE = {**{name: REPORTS.c[name] for name in _SETTLED}, "spared": SPARED}
+_DID_SOMETHING = or_(*(column > 0 for column in _DONE.values()))
 
 
 @dataclass(frozen=True)
@@ -239,7 +240,7 @@ class States(LedgerPart):
         return {row.dataset: row.fault for row in rows if row.dataset in datasets}
 
     def last_sweep(self) -> LastSweep | None:
-        sums = [ByteSum(REPORTS.c[name]).label(name) for name in _DONE]
+        sums = [ByteSum(column).label(name) for name, column in _DONE.items()]
         query = select(REPORTS.c.execution_date, *sums).where(_DID_SOMETHING).group_by(REPORTS.c.execution_date)
         rows = self.rows(query.order_by(REPORTS.c.execution_date.desc()).limit(1))
         return _sweep_of(rows[0]) if rows else None
@@ -255,7 +256,7 @@ class States(LedgerPart):
             objections.setdefault(objection.dataset, []).append(sentence)
         query = select(*(EVALUATIONS.c[name] for name in ("dataset", "looked_at", "counts", "fault")))
         swept_on = select(REPORTS.c.dataset, func.max(REPORTS.c.execution_date).label("day")).where(_DID_SOMETHING)
-        columns = [REPORTS.c[name] for name in ("dataset", "execution_date", *_DONE)]
+        columns = [REPORTS.c.dataset, REPORTS.c.execution_date, *(column.label(name) for name, column in _DONE.items())]
         with self.database.reading() as connection:
             for part in portions(names):
                 rows = connection.execute(query.where(EVALUATIONS.c.dataset.in_(part)))

@@ -15,6 +15,7 @@ from sqlalchemy import ColumnElement, Connection, Row, Select, func, select, tex
 
 from retention_assets.errors import Refused
 from retention_assets.ledger.audit.chain import Act, ActType
+from retention_assets.ledger.audit.rows import mapping_in, stored
 from retention_assets.ledger.database import LedgerPart, WriteTransaction, audited
 from retention_assets.ledger.evaluations import Publication, publish, request_evaluations
 from retention_assets.ledger.leases import SCAN, Lease, fence
@@ -291,4 +292,5 @@ def _scan_of(connection: Connection, store: str, scan: int) -> ScanRecord:
 
 
 def _record(row: Row[Any]) -> ScanRecord:
-    return ScanRecord(**row._asdict() | {"status": ScanStatus(row.status), "totals": json.loads(row.totals or "{}")})
+    totals = stored(f"Scan {row.id}", row.totals or "{}", mapping_in)
+    return ScanRecord(**row._asdict() | {"status": ScanStatus(row.status), "totals": totals})

@@ -136,15 +136,13 @@ def _too_late(dataset: str, transaction: str, row: Row[tuple[object, ...]] | Non
     if row.outcome == "SET_ASIDE":
         restore = f"`retention restore {shlex.join((dataset, transaction))} --reason …` brings it back and holds it"
         return f"{name} was set aside at {since}. Until {text_of(row.until)}, {restore}."
-    if row.outcome == "KEPT_READABLE":
-        return f"{name} was swept at {since}, which can't be taken back. Nothing of it was deleted: {row.why}"
     if row.status == "SWEPT":
         return f"{name} was swept at {since}: its bytes are gone and can't be restored."
     if row.status == "SWEEPING":
         return f"{name} is being swept since {since}: its bytes may be gone. To protect others, place a hold."
     if row.status in ("UNMARKED", "RESTORED"):
         return f"{name} was {'taken back' if row.status == 'UNMARKED' else 'restored'} already, at {since}: {row.why}"
-    return f"{name} is not marked any more: the sweep spared it at {since}: {row.why}"
+    return f"{name} is not marked any more: the sweep spared it at {since}. The reason then: {row.why}"
 
 
 def _too_late_amounts(tx: WriteTransaction, here: ColumnElement[bool]) -> tuple[int, int]:

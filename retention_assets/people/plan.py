@@ -58,22 +58,21 @@ PLAN_ROWS = pa.schema(
         *(pa.field(name, _INSTANT) for name in ("opened_at", "closed_at", "due_at")),
     ]
 )
-_FLAGS = [(name, pa.bool_()) for name in ("expires", "in_latest_view", "aside", "kept_readable")]
+_FLAGS = [(name, pa.bool_()) for name in ("expires", "in_latest_view", "aside")]
 _TAKEN = pa.schema([*PLAN_ROWS, *_FLAGS, ("refs", pa.list_(pa.string()))])
 _SPARED = pa.schema([*PLAN_ROWS, ("why", pa.string())])
 # fields of a transaction in JSON, besides those of its list
 _SHOWN = ("dataset", "transaction", "policy", "policy_version", "reason", "bytes")
 # tables that are summed; and columns of a terminal, by the sums that they show
-_AMOUNTS = ("newly_marked", "deleted", "set_aside", "kept_readable", "spared", "waiting")
+_AMOUNTS = ("newly_marked", "deleted", "set_aside", "spared", "waiting")
 _COLUMNS = {
     "newly_marked": "mark",
     "deleted": "delete now",
     "set_aside": "set aside now",
-    "kept_readable": "stays readable",
     "waiting": "due later",
 }
 # words about what is not simply deleted, by flag
-_HOW = {"expires": "expires by itself", "aside": "set aside", "kept_readable": "stays readable"}
+_HOW = {"expires": "expires by itself", "aside": "set aside"}
 # rows of each table without --detail
 _MOST = 20
 
@@ -94,7 +93,7 @@ class RetentionPlan:
 
     as_of: datetime
     newly_marked: pa.Table = field(default_factory=PLAN_ROWS.empty_table)
-    # deleted or set aside, or nothing of them would go
+    # deleted or set aside
     taken: pa.Table = field(default_factory=_TAKEN.empty_table)
     spared: pa.Table = field(default_factory=_SPARED.empty_table)
     # marked before, and not due yet
@@ -119,15 +118,11 @@ class RetentionPlan:
 
     @property
     def deleted(self) -> pa.Table:
-        return self.taken.filter(pc.invert(pc.or_(self.taken["aside"], self.taken["kept_readable"])))
+        return self.taken.filter(pc.invert(self.taken["aside"]))
 
     @property
     def set_aside(self) -> pa.Table:
         return self.taken.filter(self.taken["aside"])
-
-    @property
-    def kept_readable(self) -> pa.Table:
-        return self.taken.filter(self.taken["kept_readable"])
 
     @property
     def headline(self) -> str:
@@ -141,8 +136,7 @@ class RetentionPlan:
         """Predicate about what would be deleted now."""
         spared = f" and spare {len(self.spared):,}" if len(self.spared) else ""
         aside = f"set aside {_cell(self.total('set_aside'))}, " if len(self.set_aside) else ""
-        kept = f" and leave {len(self.kept_readable):,} readable" if len(self.kept_readable) else ""
-        return f"{aside}delete {_cell(self.total('deleted'), 'none')}{kept}{spared}"
+        return f"{aside}delete {_cell(self.total('deleted'), 'none')}{spared}"
 
     @property
     def sentences(self) -> Sequence[str]:
@@ -179,7 +173,7 @@ class RetentionPlan:
         )
         yield from (part for part in lists if detail and part.row_count)
 
-    def deletion_tables(self, names: Iterable[str] = ("deleted", "set_aside", "kept_readable")) -> Iterator[Table]:
+    def deletion_tables(self, names: Iterable[str] = ("deleted", "set_aside")) -> Iterator[Table]:
         """Tables by dataset and policy, with what would be spared and what goes with deletions."""
         yield from self._group_table(names)
         if len(self.spared):
@@ -245,7 +239,7 @@ class RetentionPlan:
     def as_dict(self) -> dict[str, Any]:
         """Sorted, so that equal plans give equal JSON."""
         taken = ("expires", "in_latest_view", "refs")
-        lists = {"newly_marked": ("due_at",), "deleted": taken, "set_aside": taken, "kept_readable": (), "spared": ("why",)}
+        lists = {"newly_marked": ("due_at",), "deleted": taken, "set_aside": taken, "spared": ("why",)}
         return {
             "as_of": self.as_of,
             "dry_run": True,
@@ -272,8 +266,8 @@ class RetentionPlan:
     def metadata(self) -> Mapping[str, Any]:
         """Numbers, and the first transactions of each kind: the file has all of them."""
         kinds = (
-            ("delete", self.deleted), ("set aside", self.set_aside), ("leave readable", self.kept_readable),
-            ("spare", self.spared), ("mark", self.newly_marked),
+            ("delete", self.deleted), ("set aside", self.set_aside), ("spare", self.spared),
+            ("mark", self.newly_marked),
         )  # fmt: skip
         rows = [
             (row["dataset"], row["transaction"], would, row["bytes"] or 0, row.get("why", ""))
@@ -288,7 +282,6 @@ class RetentionPlan:
             "would_mark": len(self.newly_marked),
             "would_delete": len(self.deleted),
             "would_set_aside": len(self.set_aside),
-            "would_keep_readable": len(self.kept_readable),
             "would_free": self.total("deleted").bytes,
             "would_spare": len(self.spared),
             "transactions": Rows(columns, rows),
@@ -362,7 +355,8 @@ def make_plan(request: PlanRequest, environment: Environment) -> RetentionPlan:
         marks = rehearsed.copy.marks.table().to_pylist()
         by_key = {(row["dataset"], row["transaction"]): row for row in marks}
         recorded = (deletion for store in rehearsed.stores.values() for deletion in store.recorded)
-        taken = _in_order(({**by_key[each.dataset, each.transaction], **vars(each)} for each in recorded), _TAKEN)
+        rows = ({**by_key[each.dataset, each.transaction], **vars(each)} for each in recorded)
+        taken = _in_order((row for row in rows if row["status"] != "SPARED"), _TAKEN)
         spared = _in_order((row for row in marks if row["status"] == "SPARED"), _SPARED)
         waiting = _waiting(source, rehearsed, rules, at) if source else PLAN_ROWS.empty_table()
         objections = tuple(source.objections.standing(set(datasets))) if source else ()

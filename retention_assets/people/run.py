@@ -43,7 +43,6 @@ _SHOWN = {
         "already_gone": "already gone",
         "hidden": "hidden: versions can still be read",
         "set_aside": "set aside: can be restored",
-        "kept_readable": "kept readable: retained ones need all of it",
         "restored": "restored",
         "failed": "failed",
         "spared": "spared: still needed",

@@ -280,7 +280,7 @@ def message_of(
     if status == "SWEPT" and outcome == "SET_ASIDE":
         return f"Transaction data is set aside until {minute_in_utc(until)}."
     if status == "SWEPT":
-        return None if outcome in ("HIDDEN", "KEPT_READABLE") else DELETED
+        return None if outcome == "HIDDEN" else DELETED
     if status not in ("MARKED", "SWEEPING"):
         return None
     if hold is not None and status == "MARKED":

@@ -37,7 +37,7 @@ _NAMED = 3
 _MOST_WORDS = 200
 # a run behind the name of who ordered it
 _ITS_RUN = re.compile(r" \(run \w{8}\)|, run \w{8}(?=\))")
-_OUTCOMES = ("deleted", "already_gone", "hidden", "set_aside", "kept_readable", "restored", "failed", "spared")
+_OUTCOMES = ("deleted", "already_gone", "hidden", "set_aside", "restored", "failed", "spared")
 # classes of a log in the words of a page
 _CLASSES = {"to go": "mark", "spared": "spare", "kept": "keep", "open": "open", "swept": SWEPT_BEFORE}
 # outcomes of loading in the words of a page
@@ -323,8 +323,7 @@ _STATE_WORDS = {
     "MARKED": "scheduled for deletion", STAYS: "marked and to be spared",
     "SWEEPING": "being deleted", "mark": "to be marked", "spare": "spared", "keep": "kept",
     "open": "still being written", "SWEPT": "deleted", "SET_ASIDE": "set aside", "UNMARKED": "taken back",
-    "HIDDEN": "hidden", "KEPT_READABLE": "swept, and still readable",
-    "RESTORED": "restored", "SPARED": "spared by a sweep", "": "never marked",
+    "HIDDEN": "hidden", "RESTORED": "restored", "SPARED": "spared by a sweep", "": "never marked",
 }  # fmt: skip
 _MEANINGS = {
     "mark": "a policy selects them and nothing protects them, so the next evaluation marks them",

@@ -236,11 +236,10 @@ def load_table(decisions: "Sequence[BookDecision]") -> Table:
 # outcomes of marks, and the names of their counters
 _OUTCOMES = {
     "deleted": "deleted", "already_gone": "already gone", "hidden": "hidden", "set_aside": "set aside",
-    "kept_readable": "kept readable", "restored": "restored",
-    "failed": "failed attempts", "spared": "spared", "unmarked": "unmarked",
+    "restored": "restored", "failed": "failed attempts", "spared": "spared", "unmarked": "unmarked",
 }  # fmt: skip
 # shown only where there are some: nobody else has to ask what they are
-_RARE = ("hidden", "set_aside", "kept_readable", "restored")
+_RARE = ("hidden", "set_aside", "restored")
 
 
 def report_tables(report: "DayReport", most: int) -> list[Table]:

@@ -119,11 +119,12 @@ def array_text(numbers: Sequence[int]) -> str:
 
 
 def _ids(value: Any) -> Any:
-    # A value written past the ledger may be anything.
+    # A value written past the ledger may be anything. What is no list of ids has none, as in SQL.
     try:
-        return value if value is None else json.loads(value)
+        ids = value if value is None else json.loads(value)
     except (TypeError, ValueError):
-        return value
+        return []
+    return ids if ids is None or (isinstance(ids, list) and set(map(type, ids)) <= {int}) else []
 
 
 class EachOf(FunctionElement[int]):

@@ -1,15 +1,18 @@
-"""Ledgers in the states that tests need: with candidates, with a plan, swept, changed past the ledger."""
+"""Ledgers in the states that tests need: with candidates, with a plan, swept, changed past the ledger, of an earlier release."""
 
+import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from sqlalchemy import Connection, Update, event, select, text
+from sqlalchemy import Connection, Update, create_engine, event, insert, select, text, update
 
-from retention_assets.ledger import CANDIDATES, SECONDS, Lease, Ledger, Plan, Planned, Raise, Settlement
-from retention_assets.ledger.audit.rows import seal_rows
-from retention_assets.ledger.schema import LEASE_PARTS, LEASES, MARKS, PLANNED
+from retention_assets.ledger import CANDIDATES, SECONDS, Lease, Ledger, Plan, Planned, Raise, Settlement, open_ledger
+from retention_assets.ledger.audit.rows import seal_rows, seal_state
+from retention_assets.ledger.schema import LEASE_PARTS, LEASES, LEDGER_REVISION, MARKS, METADATA, PLANNED
 from retention_assets.outcomes import Outcome
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
@@ -105,7 +108,7 @@ def swept(
     for mark in begun:
         outcome = (outcomes or {}).get(names[mark], Outcome.DELETED)
         is_hidden, failed = outcome is Outcome.HIDDEN, outcome is Outcome.FAILED
-        size = 0 if outcome in (Outcome.HIDDEN, Outcome.KEPT_READABLE) else 10
+        size = 0 if outcome in (Outcome.HIDDEN, Outcome.SPARED) else 10
         settlements.append(Settlement(mark, outcome, size, "no" * failed or None, bytes_hidden=10 * is_hidden))
     assert ledger.sweeps.settle([lease], settlements, day).marks == begun
     ledger.sweeps.finish([lease], [plan])
@@ -167,3 +170,30 @@ def count_changes(ledger: Ledger, counts: Callable[[], None]) -> None:
 
     event.listen(ledger.database.engine, "before_cursor_execute", before_statement)
     event.listen(ledger.database.engine, "commit", before_commit)
+
+
+# A stored ledger of release 0.2.0: marks in every state, holds, reports, and an audit of it all. Programs of 0.2.0 wrote it, and it
+# is never written again. lake/d, lake/u and lake/m are sweeps of stores. lake/k, lake/l and lake/a were settled in the ledger
+# itself, for what 0.2.0 called kept readable: before and between others of one act and of two datasets, after a failure, behind a
+# verification, and once it was set aside.
+STORED = Path(__file__).with_name("release_0_2_0.sql")
+RELEASE = "0024"
+
+
+def store(url: str, folder: Path) -> str:
+    """Put the stored ledger where a URL leads to: as it is, or its rows into the tables of another kind of database."""
+    file = Path(url.removeprefix("sqlite:///")) if url.startswith("sqlite") else folder / "stored.db"
+    with closing(sqlite3.connect(file)) as database:
+        database.executescript(STORED.read_text())
+    if url.startswith("sqlite"):
+        return url
+    source = create_engine(f"sqlite:///{file}").connect()
+    with open_ledger(url) as ledger, source, ledger.database.engine.execution_options(ledger_writes=True).begin() as target:
+        target.execute(text("ALTER TABLE marks DROP CONSTRAINT ck_marks_outcome"))
+        for table in METADATA.sorted_tables:
+            target.execute(table.delete())
+            if rows := [dict(row) for row in source.execute(select(table)).mappings()]:
+                target.execute(insert(table), rows)
+        target.execute(update(LEDGER_REVISION).values(revision=RELEASE))
+        seal_state(target)
+    return url

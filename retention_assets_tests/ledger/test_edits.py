@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from sqlalchemy import Boolean, Column, Connection, Date, Table, Text, event, text
+from sqlalchemy import Boolean, Column, Connection, Date, Table, Text, event, select, text, true, tuple_, update
 from sqlalchemy.exc import IntegrityError
 
+from retention_assets.errors import Refused
 from retention_assets.ledger import (
     ALL_NAMES,
     DatasetPart,
@@ -23,8 +24,10 @@ from retention_assets.ledger import (
     ScanEnd,
     ScanStatus,
     Settlement,
+    TransactionLife,
     Violation,
     due_mark_faults,
+    life_of,
     open_ledger,
     remember_places,
     rule_faults,
@@ -45,12 +48,15 @@ from retention_assets_tests.ledger.states import (
     ids,
     plan_of,
     raise_visibility,
+    store,
     take_lease,
     write_past_ledger,
 )
+from retention_assets_tests.ledger.test_invariants import INVARIANTS, ask
 from retention_assets_tests.rounds import rounds
 
 DAY = date(2026, 1, 8)
+FAR = LATER + timedelta(days=1_000)
 POLICY = {"name": "p", "datasets": {"include": ("lake/*",)}, "select": "all"}
 
 
@@ -395,6 +401,72 @@ def test_a_sweep_names_every_due_mark_that_was_changed(built: Ledger, edit: str)
     assert [fault for fault in faults if sentence in fault], faults
 
 
+# A mark of the stored ledger in each state, and edits after which a sweep would act on it, or tell its store that it is gone.
+STATES = {
+    "MARKED": ("lake/m", "S1"), "SWEEPING": ("lake/m", "S3"), "failed": ("lake/d", "S4"), "UNMARKED": ("lake/m", "S2"),
+    "SPARED": ("lake/u", "U5"), "SPARED by the upgrade": ("lake/k", "V1"), "RESTORED": ("lake/u", "U2"),
+    "SET_ASIDE": ("lake/u", "U1"), "SWEPT": ("lake/d", "S1"), "deleted for good": ("lake/u", "U3"),
+}  # fmt: skip
+EDITED = {
+    "MARKED": "status = 'MARKED'",
+    "SWEPT": "status = 'SWEPT'",
+    "deleted": "status = 'SWEPT', outcome = 'DELETED'",
+    "SET_ASIDE": "status = 'SWEPT', outcome = 'SET_ASIDE', until = due_at",
+}
+_AS_THEY_ARE = {
+    ("MARKED", "MARKED"), ("SWEEPING", "MARKED"), ("failed", "MARKED"), ("SET_ASIDE", "SWEPT"), ("SWEPT", "SWEPT"),
+    ("SWEPT", "deleted"), ("deleted for good", "SWEPT"), ("deleted for good", "deleted"),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="session", params=["sqlite", "postgresql"])
+def stored(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ledger]:
+    """The ledger of 0.2.0, brought up to date. Each test undoes what it did."""
+    folder = tmp_path_factory.mktemp("stored")
+    is_file = request.param == "sqlite"
+    url = f"sqlite:///{folder / 'ledger.db'}" if is_file else new_schema(request.getfixturevalue("server"))
+    with open_ledger(store(url, folder), simulated=True) as ledger:
+        yield ledger
+
+
+@pytest.mark.parametrize(("state", "edit"), sorted({*product(STATES, EDITED)} - _AS_THEY_ARE))
+def test_a_sweep_names_a_mark_whose_status_was_edited(stored: Ledger, state: str, edit: str) -> None:
+    dataset, transaction = STATES[state]
+    where = f"WHERE dataset = '{dataset}' AND \"transaction\" = '{transaction}'"
+    with undone(stored) as connection:
+        assert [*due_mark_faults(connection, [dataset], FAR)] == []
+        assert connection.exec_driver_sql(f"UPDATE marks SET {EDITED[edit]} {where}").rowcount == 1
+        assert [*due_mark_faults(connection, [dataset], FAR)]
+
+
+RECORDS = {
+    "a step and its mark": [
+        "UPDATE steps SET until = until - 86400000000 WHERE outcome = 'SET_ASIDE'",
+        "UPDATE marks SET until = until - 86400000000 WHERE outcome = 'SET_ASIDE'",
+    ],
+    "a step of a failure": ["UPDATE steps SET bytes = 7 WHERE outcome = 'FAILED'"],
+    "a note": ["UPDATE planned SET note = 'x' WHERE note IS NOT NULL"],
+    "the size of a plan": ["UPDATE planned SET bytes = 7"],
+    "the plan of a batch": ["UPDATE batches SET plan = 7 WHERE open_ids IS NOT NULL"],
+    "the ids of a batch": ["UPDATE batches SET ids = {ids} WHERE open_ids IS NOT NULL"],
+    "the open ids of a batch": ["UPDATE batches SET open_ids = {ids} WHERE open_ids IS NOT NULL"],
+}
+
+
+@pytest.mark.parametrize("edit", RECORDS)
+def test_a_sweep_names_what_was_edited_about_marks_that_have_not_ended(stored: Ledger, edit: str) -> None:
+    is_file = stored.database.engine.dialect.name == "sqlite"
+    statements = [each.format(ids="'[1]'" if is_file else "ARRAY[1]") for each in RECORDS[edit]]
+    if not is_file:
+        statements = [each.replace("until - 86400000000", "until - interval '1 day'") for each in statements]
+    with undone(stored) as connection:
+        datasets = ["lake/d", "lake/m", "lake/u"]
+        assert [*due_mark_faults(connection, datasets, FAR)] == []
+        for statement in statements:
+            assert connection.exec_driver_sql(statement).rowcount
+        assert [*due_mark_faults(connection, datasets, FAR)]
+
+
 def test_marks_beyond_those_that_act_reserved_are_named(built: Ledger) -> None:
     """Sealed as the ledger seals: only the ids say that no act has made it."""
     row = built.marks.table(["lake/d"], ["MARKED"]).slice(0, 1)
@@ -595,3 +667,107 @@ def test_the_act_of_a_hold_says_what_is_held(ledger: Ledger) -> None:
     }  # fmt: skip
     assert lines[1]["detail"]["datasets"] == {"include": ["lake/*"]}
     assert ledger.verify().faults == ()
+
+
+# Edits, with a transaction of lake/u whose history can't say all then, and what it says; None: its words stay as they are.
+OF_A_HISTORY: dict[str, tuple[str, str, str | None]] = {
+    "the ids of batches": ("UPDATE batches SET ids = {ids}", "U1", "set aside at "),
+    "the plans of batches": ("UPDATE batches SET plan = 7 WHERE dataset = 'lake/u'", "U2", "set aside at "),
+    "the marks of plans": ("UPDATE planned SET mark = mark + 100", "U3", "set aside at "),
+    "no batch": ("DELETE FROM batches", "U2", "set aside at "),
+    "no step": ("DELETE FROM steps", "U1", "set aside at "),
+    "no step of what is restored": ("DELETE FROM steps", "U2", "restored at "),
+    "called swept": ("UPDATE marks SET status = 'SWEPT' WHERE \"transaction\" = 'U6'", "U6", "swept at "),
+    "an order that is none": ("UPDATE batches SET order_given = 'x'", "U1", None),
+}
+
+
+@pytest.mark.parametrize("edit", OF_A_HISTORY)
+def test_a_history_shows_what_it_can_and_that_the_record_was_changed(url: str, tmp_path: Path, edit: str) -> None:
+    statement, transaction, begins = OF_A_HISTORY[edit]
+    with open_ledger(store(url, tmp_path)) as ledger:
+        before = words(ledger, transaction)
+        assert write_past_ledger(ledger, statement.format(ids="'[1]'" if url.startswith("sqlite") else "ARRAY[1]"))
+        assert ledger.verify().faults
+        for dataset in ("lake/d", "lake/u", "lake/m", "lake/k", "lake/l", "lake/a"):
+            for name in ledger.histories.transactions(dataset).to_pylist():
+                assert words(ledger, name, dataset)
+        said = words(ledger, transaction)
+        if begins is None:
+            assert said == before
+        else:
+            assert said.startswith(begins)
+            assert ", but its record was changed past the ledger: `retention audit verify` names the row; policy undo@1" in said
+
+
+def words(ledger: Ledger, name: str, dataset: str = "lake/u") -> str:
+    marks = ledger.histories.of(dataset, [name])[name]
+    return life_of(dataset, TransactionLife(name, False, marks=marks), (), FAR).words
+
+
+@pytest.mark.parametrize("ids", ["x", "7", "{}", "[[1]]", '["a"]', "[1.5]", "[null]"])
+def test_ids_that_cannot_be_read_stop_no_look_and_every_sweep(tmp_path: Path, ids: str) -> None:
+    with open_ledger(store(f"sqlite:///{tmp_path / 'ledger.db'}", tmp_path)) as ledger:
+        for column in ("ids", "open_ids"):
+            write_past_ledger(ledger, f"UPDATE batches SET {column} = '{ids}' WHERE open_ids IS NOT NULL")
+            assert words(ledger, "S3", "lake/m")
+            with ledger.database.reading() as connection:
+                assert [*due_mark_faults(connection, ["lake/m"], FAR)]
+
+
+# A column of text that holds JSON, the act about which it is if it is a detail, how it is read, and how the refusal begins.
+OF_JSON: dict[str, tuple[str, str, Callable[[Ledger], object], str]] = {
+    "a hold": ("holds.content", "", lambda one: one.holds.in_force(T0), "The hold case-1 of the ledger"),
+    "a hold of a file": ("file_holds.content", "", lambda one: one.holds.of_files(), "A row of file_holds of the ledger"),
+    "a hold of a file, since": ("file_holds.content", "", lambda one: one.holds.of_files_since(), "A row of file_holds of the ledger"),
+    "the folders of a hold": ("audit.detail", "HOLD", lambda one: one.holds.of_other_folders(["x"]), "An act about a hold of files"),
+    "a report": ("reports.bounds", "", lambda one: one.reports.of(DAY), "lake/d in reports of the ledger"),
+    "the types of a report": ("reports.archived_types", "", lambda one: one.reports.of(DAY), "lake/d in reports of the ledger"),
+    "the classes of a report": ("reports.classes", "", lambda one: ask(one, INVARIANTS["reports"]), "lake/d in reports of the ledger"),
+    "an evaluation": ("looks.counts", "", lambda one: one.states.of(["lake/d"], T0, ()), "A row of looks of the ledger"),
+    "a scan": ("scans.totals", "", lambda one: one.scans.of("blobs", 1), "Scan 1 of the ledger"),
+    "an act about visibility": ("audit.detail", "ADVANCE", lambda one: ask(one, INVARIANTS["times"]), "An act about lake/d"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("written", ["x", "[1]"])
+@pytest.mark.parametrize("name", OF_JSON)
+def test_a_text_that_cannot_be_read_is_refused_with_its_row_and_a_remedy(built: Ledger, name: str, written: str) -> None:
+    place, deed, read, row = OF_JSON[name]
+    table, column = (
+        METADATA.tables[place.partition(".")[0]],
+        METADATA.tables[place.partition(".")[0]].c[place.partition(".")[2]],
+    )
+    query = select(*table.primary_key, column).where(table.c.deed == deed if deed else true())
+    with built.database.reading() as connection:
+        before = connection.execute(query).all()
+    read(built)
+    try:
+        for *key, _ in before:
+            write_past_ledger(built, update(table).where(tuple_(*table.primary_key) == key).values({column: written}))
+        if name == "the types of a report" and written == "[1]":
+            read(built)
+        else:
+            with pytest.raises(Refused, match="It was changed past the ledger") as fault:
+                read(built)
+            assert str(fault.value).startswith(row)
+            assert "`retention audit verify` says what the record has. Write that back, or restore" in str(fault.value)
+        assert built.verify().faults
+    finally:
+        for *key, value in before:
+            write_past_ledger(built, update(table).where(tuple_(*table.primary_key) == key).values({column: value}))
+    assert built.verify().faults == ()
+
+
+@pytest.mark.parametrize("detail", ["x", "[1]", "{}"])
+def test_acts_that_cannot_be_read_are_faults_and_no_errors(lived: Ledger, detail: str) -> None:
+    assert lived.verify_and_record("ann").faults == ()
+    assert write_past_ledger(lived, f"UPDATE audit SET detail = '{detail}' WHERE deed <> 'ADVANCE'")
+    assert lived.verify_and_record("ann", only_new=True).faults
+    assert lived.verify_in_run("ann").faults
+    assert lived.policy_book.loaded_files() == set()
+    assert lived.accepted_policies() == []
+    with lived.database.reading() as connection:
+        assert [*rule_faults(connection)]
+        assert [*due_mark_faults(connection, ["lake/d"], FAR)]
+    lived.realms.change("acme", "ACTIVE", "ann", "r")

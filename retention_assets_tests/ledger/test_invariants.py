@@ -7,6 +7,7 @@ from functools import partial
 import pyarrow as pa
 import pytest
 
+from retention_assets.errors import Refused
 from retention_assets.frames import Reason
 from retention_assets.ledger import AskedBy, Invariant, Ledger, OpenedReport, Settlement, Violation
 from retention_assets.ledger import invariants as hold
@@ -139,20 +140,30 @@ def test_runs_look_at_what_was_swept_since_and_daily_at_all(lived: Ledger, monke
 
 
 @pytest.mark.parametrize("order", [Order.RESTORE, Order.DELETE_ASIDE])
-def test_an_order_in_the_trash_that_nobody_could_finish_is_no_deletion_without_a_mark(ledger: Ledger, order: Order) -> None:
-    ledger.policy_book.write(Policy.model_validate(POLICY), "ann")
+@pytest.mark.parametrize("outcome", [None, Outcome.FAILED])
+def test_an_order_about_what_was_set_aside_before_is_no_alarm(ledger: Ledger, order: Order, outcome: Outcome | None) -> None:
+    """It is open, or has failed; what it did then began before it was done."""
     ledger.marks.mark(candidates(["T1", "T2"]), T0, "run")
     lease, plan, marks = planned(ledger)
     ledger.sweeps.begin([lease], [plan], marks, LATER + WEEK)
     ledger.sweeps.settle([lease], [Settlement(mark, Outcome.SET_ASIDE, 10) for mark in marks])
     assert check_swept(ledger) == set()
-    ledger.trash.begin([lease], marks, order, AskedBy("ann", "needed"))
-    assert check_swept(ledger) == check_swept(ledger) == set()
-    # one of the two fails, the other one stays begun
-    ledger.sweeps.settle([lease], [Settlement(marks[0], Outcome.FAILED, error="no")])
+    ledger.trash.begin([lease], marks[:1], order, AskedBy("ann", "needed"))
+    if outcome:
+        ledger.sweeps.settle([lease], [Settlement(marks[0], outcome, error="no")])
+        ledger.trash.begin([lease], marks[:1], order, AskedBy("ann", "needed"))
     assert check_swept(ledger) == set()
-    assert write_past_ledger(ledger, f"UPDATE marks SET changed_act = act WHERE id = {marks[1]}")
-    assert check_swept(ledger) == {("unmarked", "lake/d")}
+    ledger.sweeps.settle([lease], [Settlement(marks[0], order.done, 10)])
+    assert check_swept(ledger) == set()
+    if order is Order.DELETE_ASIDE:
+        assert write_past_ledger(ledger, "UPDATE marks SET changed_act = 7 WHERE outcome = 'DELETED'")
+        assert check_swept(ledger) == {("unmarked", "lake/d")}
+
+
+def test_an_act_that_cannot_be_read_is_refused(lived: Ledger) -> None:
+    assert write_past_ledger(lived, "UPDATE audit SET detail = '{}' WHERE deed = 'MARK'")
+    with pytest.raises(Refused, match="Act "):
+        ask(lived, lambda connection, _: hold.over_limits(connection, ["run"], {"lake/d": 9}))
 
 
 def test_a_visibility_mark_that_fell_is_found(lived: Ledger) -> None:

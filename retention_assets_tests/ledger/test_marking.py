@@ -161,7 +161,7 @@ def test_refusals_say_why(ledger: Ledger) -> None:
         "SWEPT": r"was swept at .* \(sweeper\): its bytes are gone",
         "SWEEPING": "is being swept since",
         "UNMARKED": "was taken back already, at .* \\(ann\\): still needed",
-        "SPARED": "the sweep spared it at .*: Hold 'audit' keeps it.",
+        "SPARED": "the sweep spared it at .*. The reason then: Hold 'audit' keeps it.",
         "NEVER": "is not marked and never was",
     }.items():
         with pytest.raises(Refused, match=sentence):

@@ -2,9 +2,9 @@
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +12,9 @@ import pytest
 from sqlalchemy import event, update
 
 from retention_assets.errors import Refused
-from retention_assets.ledger import Lease, Ledger, OpenedReport, Plan, Planned, Settlement, open_ledger
+from retention_assets.ledger import AskedBy, Lease, Ledger, OpenedReport, Plan, Planned, Settlement, open_ledger
 from retention_assets.ledger.schema import PLANS
-from retention_assets.outcomes import Outcome
+from retention_assets.outcomes import Order, Outcome
 from retention_assets_tests.ledger.states import (
     EXPIRED,
     FIRST_LIFE,
@@ -343,6 +343,53 @@ def test_the_newest_note_of_a_mark_counts(marked: Ledger) -> None:
     marked.sweeps.begin([lease], [plan], [one, three])
     left = marked.sweeps.left(["lake/d"])
     assert (left["id"].to_pylist(), left["note"].to_pylist()) == ([one, three], [newest[one], None])
+
+
+@pytest.mark.parametrize("which", [0, 1])
+@pytest.mark.parametrize("until", [None, LATER + timedelta(days=14)])
+def test_what_was_begun_has_the_note_of_the_plan_by_which_it_began(marked: Ledger, which: int, until: datetime | None) -> None:
+    """Of two plans that have it, by ids in any order: the first or the second."""
+    lease, (mark, *_) = take_lease(marked), ids(marked)
+    plans = [plan_of(marked, lease, {mark: Planned(size, note)}) for size, note in ((1, "first"), (2, "second"))]
+    assert marked.sweeps.begin([lease], [plans[which]], [mark], until).marks == {mark: "lake/d"}
+    (row,) = marked.sweeps.left(["lake/d"]).to_pylist()
+    assert (row["plan"], row["planned"], row["note"]) == (plans[which].id, which + 1, ("first", "second")[which])
+
+
+@pytest.mark.parametrize("outcomes", [(Outcome.FAILED, Outcome.FAILED), (Outcome.FAILED, Outcome.SET_ASIDE)])
+def test_what_failed_and_was_planned_again_has_its_second_note(marked: Ledger, outcomes: Sequence[Outcome]) -> None:
+    lease, marks = take_lease(marked), ids(marked)
+    for note, outcome in zip(("first", "second"), outcomes, strict=True):
+        plan = plan_of(marked, lease, {mark: Planned(7, f"{note} {mark}") for mark in marks})
+        marked.sweeps.begin([lease], [plan], marks, LATER + timedelta(days=14))
+        left = marked.sweeps.left(["lake/d"])
+        assert left["note"].to_pylist() == [f"{note} {mark}" for mark in marks]
+        marked.sweeps.settle([lease], [Settlement(mark, outcome, error="no") for mark in marks])
+    if Outcome.SET_ASIDE in outcomes:
+        assert marked.trash.planned(marks)["note"].to_pylist() == [f"second {mark}" for mark in marks]
+        marked.trash.begin([lease], marks, Order.RESTORE, AskedBy("ann", "needed"))
+        assert marked.sweeps.left(["lake/d"])["note"].to_pylist() == [f"second {mark}" for mark in marks]
+
+
+EDITED_BATCH = {
+    "its plan": "UPDATE batches SET plan = 7",
+    "its ids": "UPDATE batches SET open_ids = {}",
+    "the plan's marks": "UPDATE planned SET mark = mark + 100",
+    "the plan's number": "UPDATE plans SET id = 7",
+}
+
+
+@pytest.mark.parametrize("edit", EDITED_BATCH)
+def test_a_batch_that_was_edited_is_refused_with_a_remedy(marked: Ledger, edit: str) -> None:
+    lease, marks = take_lease(marked), ids(marked)
+    marked.sweeps.begin([lease], [plan_of(marked, lease, marks[:2])], marks[:2])
+    ids_of = "'[3]'" if marked.database.engine.dialect.name == "sqlite" else "ARRAY[3]"
+    assert write_past_ledger(marked, EDITED_BATCH[edit].format(ids_of))
+    with pytest.raises(
+        Refused, match=r"which has no such mark: .* `retention audit verify` names the row\. Write back"
+    ) as fault:
+        marked.sweeps.left(["lake/d"])
+    assert str(fault.value).startswith("Mark ")
 
 
 def test_what_was_swept_late_is_told_even_if_the_next_day_never_begins(marked: Ledger) -> None:

@@ -65,7 +65,7 @@ LIVES: dict[str, tuple[Callable[[Ledger], object], tuple[str, str], str, str]] =
         lambda ledger: ledger.unmark.transactions("lake/d", ["T"], "bob", "still needed"),
         AFTER, "UNMARKED", "taken back at … by bob: still needed",
     ),
-    "spared": (spared, AFTER, "SPARED", "spared by the sweep at … by sweeper: Branch main reads it again."),
+    "spared": (spared, AFTER, "SPARED", "spared by the sweep at … by sweeper; the reason then: Branch main reads it again."),
     "being swept": (
         lambda ledger: begun(ledger, None),
         AFTER, "SWEEPING", "being swept since … by sweeper: its bytes may be gone; policy p@1 marked it",

@@ -277,7 +277,7 @@ def test_json_is_sorted_and_the_same_for_the_same(lake: Lake, run: Run) -> None:
     plan = json.loads(out)
     assert [(row["dataset"], row["transaction"]) for row in plan["deleted"]] == sorted(keys(planned(lake).deleted))
     assert list(plan) == [
-        "as_of", "dry_run", "currency", "totals", "trash", "groups", "days", "newly_marked", "deleted", "set_aside", "kept_readable",
+        "as_of", "dry_run", "currency", "totals", "trash", "groups", "days", "newly_marked", "deleted", "set_aside",
         "spared", "cascades", "policies", "refused", "stores_away", "withheld", "objections",
     ]  # fmt: skip
     nothing = {"transactions": 0, "bytes": 0}

@@ -1,4 +1,4 @@
-"""What people see of transactions that share data: kept readable is never called deleted, and why is explained."""
+"""What people see of transactions that share data: what is needed is spared, and why is explained."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -11,7 +11,7 @@ from retention_assets_tests.sweep.lakes import DUE, FIVE, Lake
 from retention_assets_tests.sweep.sharing import FilesStore, SharingFiles, kept
 from retention_assets_tests.sweep.sharing import sharing as sharing
 
-KEPT = kept("S2").error
+KEPT = str(kept("S2").error)
 AT = ("--as-of", text_of(DUE))
 EXPLAIN = ("explain", "lake/d", "S2")
 
@@ -23,11 +23,11 @@ def lake(lake: Lake, sharing: type[SharingFiles]) -> Lake:
     return lake
 
 
-def test_a_plan_says_what_stays_readable_and_tells_what_was_swept_before(
+def test_a_plan_spares_what_is_needed_and_tells_what_was_swept_before(
     lake: Lake, sharing: type[SharingFiles], run: Run, found: Json
 ) -> None:
     code, out, _ = run("plan", *AT, "--detail")
-    assert (code, "delete 3 (87 B) and leave 2 readable." in out, "stays readable" in out) == (TO_DO, True, True)
+    assert (code, "delete 3 (87 B) and spare 2." in out) == (TO_DO, True)
     lake.hold("lake/*", "S1", "S4", "S5")
     lake.sweeps(DUE)
     with lake.opened() as ledger:
@@ -35,28 +35,28 @@ def test_a_plan_says_what_stays_readable_and_tells_what_was_swept_before(
     lake.marks(DUE)
     sharing.told.clear()
     plan = found("plan", "--as-of", text_of(DUE + timedelta(days=7)))
-    assert (plan["totals"]["deleted"]["transactions"], plan["kept_readable"]) == (3, [])
-    assert sharing.told == [("prepare", ("S2", "S3"), ())]
+    assert plan["totals"]["deleted"]["transactions"] == 3
+    assert {row["transaction"] for row in plan["spared"]} == {"S2", "S3"}
+    assert sharing.told[0] == ("prepare", (), ()), "what lost nothing was not swept"
 
 
 @pytest.mark.usefixtures("local_spark")
-def test_a_run_and_its_report_count_it_apart(lake: Lake, run: Run, found: Json, tmp_path: Path) -> None:
-    code, out, err = run("run", *AT, "--yes")
-    assert (code, err.count("can still be read"), f"WARNING lake/d: {KEPT}" in err) == (DONE, 1, True)
+def test_a_run_and_its_report_count_it_as_spared(lake: Lake, run: Run, found: Json, tmp_path: Path) -> None:
+    code, out, _ = run("run", *AT, "--yes")
+    assert code == DONE
     assert "3 transactions deleted, 87 B freed." in out
-    assert "kept readable: retained ones need all of it" in out
+    assert "spared: still needed" in out
     report = found("report")
-    names = ("to_delete", "deleted", "kept_readable", "failed", "bytes_freed")
+    names = ("to_delete", "deleted", "spared", "failed", "bytes_freed")
     assert [report[name] for name in names] == [5, 3, 2, 0, 87]
-    page = tmp_path / "page.html"
-    assert "kept readable" in run("report", "--html", str(page))[1]
-    assert "Kept readable" in page.read_text()
-    row = next(row for row in found("marks", "-s", "SWEPT") if row["transaction"] == "S2")
+    assert "kept_readable" not in report
+    assert "readable" not in run("report", "--html", str(tmp_path / "page.html"))[1]
+    row = next(row for row in found("marks", "-s", "SPARED") if row["transaction"] == "S2")
     assert row["message"] is None
     life = found("history", "lake/d", "S2")["transactions"][0]
     assert life["message"] is None
-    assert life["words"].startswith("swept without deleting anything at ")
-    assert f"; {KEPT}; policy old@1 marked it" in life["words"]
+    assert life["words"].startswith("spared by the sweep at ")
+    assert life["words"].partition("; the reason then: ")[2].startswith(KEPT)
 
 
 def test_explain_asks_the_store_which_data_goes(lake: Lake, sharing: type[SharingFiles], run: Run, found: Json) -> None:
@@ -64,7 +64,7 @@ def test_explain_asks_the_store_which_data_goes(lake: Lake, sharing: type[Sharin
     sharing.told.clear()
     code, out, _ = run(*EXPLAIN)
     assert (code, f"Data\n  {KEPT}\n" in out) == (DONE, True)
-    assert sharing.told == [("explain", ("S1", "S2", "S3", "S4", "S5"), ())]
+    assert sharing.told == [("explain", ("S1", "S4", "S5"), ())]
     assert found(*EXPLAIN)["needs"] == [KEPT]
     sharing.fails = True
     code, out, _ = run(*EXPLAIN)

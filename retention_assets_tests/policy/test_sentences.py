@@ -268,7 +268,7 @@ def test_a_message_says_when_by_whom_and_what_to_do(status: str, as_of: datetime
 
 @pytest.mark.parametrize(
     ("status", "outcome"),
-    [("UNMARKED", None), ("SPARED", None), ("RESTORED", None), ("SWEPT", "HIDDEN"), ("SWEPT", "KEPT_READABLE")],
+    [("UNMARKED", None), ("SPARED", None), ("RESTORED", None), ("SWEPT", "HIDDEN")],
 )
 def test_of_what_stays_nothing_is_said(status: str, outcome: str | None) -> None:
     assert message_of(status, as_of=DUE, outcome=outcome) is None

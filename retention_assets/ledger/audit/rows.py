@@ -8,14 +8,15 @@ writes it next.
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cache, lru_cache
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from sqlalchemy import ColumnElement, Connection, Select, Table, Text, Update, and_, case, cast, func, select, tuple_, update
 
+from retention_assets.errors import Refused
 from retention_assets.ledger.audit.chain import ActType, RowSeal, teach_seals
 from retention_assets.ledger.schema import (
     AUDIT,
@@ -39,6 +40,7 @@ from retention_assets.ledger.schema import (
 from retention_assets.policy.durations import text_of
 from retention_assets.sql.transactions import insert_or_skip, insert_or_update, portions
 
+T = TypeVar("T")
 # Keys of an act's detail that only the verification reads.
 _FOR_VERIFICATION = frozenset({"rows", "published"})
 _LENGTH, _SHOWN = 32, 300
@@ -139,7 +141,7 @@ def changed_past_ledger(connection: Connection, table: Table, where: ColumnEleme
         if not unsure:
             break
         for act, deed, detail in connection.execute(select(AUDIT.c.act, AUDIT.c.deed, AUDIT.c.detail).where(condition)):
-            for key, seal in rows_in(json.loads(detail)):
+            for key, seal in rows_in(detail_in(detail)):
                 if key in unsure and unsure[key][1] == seal and (unsure[key][0] == act or deed == ActType.ACCEPT):
                     del unsure[key]
     return set(unsure)
@@ -202,6 +204,21 @@ def detail_in(text: str) -> Mapping[str, Any]:
     except (TypeError, ValueError):
         return {}
     return detail if isinstance(detail, dict) else {}
+
+
+def mapping_in(text: str) -> dict[str, Any]:
+    return dict(json.loads(text))
+
+
+def stored(row: str, text: str, parse: Callable[[str], T]) -> T:
+    """Parse what a row has in text. Raises Refused where it can't be read."""
+    try:
+        return parse(text)
+    except (TypeError, ValueError, LookupError, AttributeError):
+        raise Refused(
+            f"{row} of the ledger can't be read: {text[:_SHOWN]!r}. It was changed past the ledger. `retention audit verify` "
+            "says what the record has. Write that back, or restore the newest backup of the ledger."
+        ) from None
 
 
 def _shown(values: Mapping[str, Any]) -> str:

@@ -8,7 +8,6 @@ Anything that acts on the ledger's tables (trigger, rule, row filter) is a fault
 index is one too; in a shared PostgreSQL schema other tables are a remark.
 """
 
-import json
 import sqlite3
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -25,6 +24,7 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Date,
+    Executable,
     Integer,
     Select,
     Text,
@@ -36,6 +36,7 @@ from sqlalchemy import (
     select,
     text,
     type_coerce,
+    union_all,
 )
 from sqlalchemy.exc import DataError, OperationalError
 
@@ -77,6 +78,8 @@ from retention_assets.ledger.schema import (
     OVER,
     PLANNED,
     STEPS,
+    SWEPT,
+    TAKEN_BACK,
 )
 from retention_assets.ledger.steps import (
     END,
@@ -127,6 +130,7 @@ _UNREADABLE = (ValueError, TypeError, AttributeError, OverflowError, KeyError, D
 # Each evaluation appends one of these acts; only the newest per dataset, or of all, matters.
 _NEWEST_BY_DATASET = (ActType.ADVANCE,)
 _NEWEST = (ActType.MARK, ActType.CLOCK)
+_PLANNED = [PLANNED.c[name] for name in ("plan", "mark", "bytes", "note", "seal")]
 
 
 def life_faults(connection: Connection, where: ColumnElement[bool] | None = None) -> Iterator[str]:
@@ -134,6 +138,7 @@ def life_faults(connection: Connection, where: ColumnElement[bool] | None = None
     failures = func.count(case((STEPS.c.outcome == "FAILED", 1)))
     amounts = (failures.label("times"), func.max(AUDIT.c.position).label("position"))
     steps = select(STEPS.c.mark, *amounts).join(AUDIT, AUDIT.c.act == STEPS.c.act).group_by(STEPS.c.mark)
+    steps = steps.where(STEPS.c.outcome.is_distinct_from(TAKEN_BACK))
     newest = (steps if where is None else steps.where(STEPS.c.mark.in_(select(MARKS.c.id).where(where)))).subquery()
     failed, ended, act = STEPS.alias("failed"), MARKS.c.end_seal.is_not(None), AUDIT.alias("last_act")
     by_deed = ((act.c.deed == ActType.UNMARK, "UNMARKED"), (act.c.deed == ActType.RESTORE, "RESTORED"))
@@ -357,27 +362,30 @@ class Members:
                 yield _Batch(table["act"].to_pylist(), table["seal"].to_pylist(), faults)
 
     def _ends(self, connection: Connection) -> Iterator[_Batch]:
-        query = select(*END).where(MARKS.c.end_seal.is_not(None)).order_by(MARKS.c.id)
-        queries = [query]
+        query = select(*END).where(MARKS.c.end_seal.is_not(None))
+        taken_back = select(*STEP).where(STEPS.c.outcome == TAKEN_BACK)
+        queries: list[Executable] = []
         if self._since is not None:
             # Settled marks are found by their batch, all others by their act.
             moved = among(connection.dialect.name, MARKS.c.id, self._moved)
             settled = MARKS.c.changed_act.in_(self._new.where(AUDIT.c.deed == ActType.SETTLE))
             ended_alone = MARKS.c.changed_act.in_(self._new.where(AUDIT.c.deed != ActType.SETTLE))
-            queries = [query.where(moved, settled), query.where(text(OVER), ended_alone)]
-        yield from _sealed(connection, queries, step_seals, "The end of mark {0.id}".format)
+            queries = [query.where(text(OVER), ended_alone).order_by(MARKS.c.id)]
+            query, taken_back = query.where(moved, settled), taken_back.where(STEPS.c.act.in_(self._new))
+        # An act's digest has all ends that it made, by their marks.
+        made = union_all(query, taken_back).order_by(text("2"))
+        yield from _sealed(connection, [made, *queries], step_seals, "The end of mark {0.id}".format)
 
     def _begun(self, connection: Connection) -> Iterator[_Batch]:
         yield from begun_batches(connection, *([BATCHES.c.begun.in_(self._new)] if self._since is not None else []))
 
     def _steps(self, connection: Connection) -> Iterator[_Batch]:
-        query = select(*STEP).order_by(STEPS.c.act, STEPS.c.mark)
+        query = select(*STEP).where(STEPS.c.outcome.is_distinct_from(TAKEN_BACK)).order_by(STEPS.c.act, STEPS.c.mark)
         query = query.where(STEPS.c.act.in_(self._new)) if self._since is not None else query
         yield from _sealed(connection, [query], step_seals, "The step of mark {0.mark} to {0.status}".format)
 
     def _planned(self, connection: Connection) -> Iterator[_Batch]:
-        columns = [PLANNED.c[name] for name in ("plan", "mark", "bytes", "note", "seal")]
-        query = select(*columns).order_by(PLANNED.c.plan, PLANNED.c.mark)
+        query = select(*_PLANNED).order_by(PLANNED.c.plan, PLANNED.c.mark)
         queries = [query.where(PLANNED.c.plan.in_(batch)) for batch in portions(sorted(self._plans))]
         for batch in _batches(connection, queries if self._since is not None else [query]):
             acts = [self._plans.get(row[0]) for row in batch]
@@ -409,7 +417,7 @@ class Members:
         return sorted(set(range(act.first, act.last + 1)) - set(connection.execute(query).scalars()))
 
 
-def _batches(connection: Connection, queries: Iterable[Select[Any]]) -> Iterator[Sequence[Any]]:
+def _batches(connection: Connection, queries: Iterable[Executable]) -> Iterator[Sequence[Any]]:
     for query in queries:
         yield from connection.execute(query, execution_options={"yield_per": 50_000}).partitions()
 
@@ -421,7 +429,7 @@ def begun_batches(connection: Connection, *where: ColumnElement[bool]) -> Iterat
 
 
 def _sealed(
-    connection: Connection, queries: Iterable[Select[Any]], seals: Callable[[Any], list[str]], name: Callable[[Any], str]
+    connection: Connection, queries: Iterable[Executable], seals: Callable[[Any], list[str]], name: Callable[[Any], str]
 ) -> Iterator[_Batch]:
     # rows with their act in the first column and their seal in the last: by name they take three times as long
     for batch in _batches(connection, queries):
@@ -520,12 +528,12 @@ def verified_lately(connection: Connection, scope: str) -> ChainHead | None:
 def _verifications(connection: Connection, scopes: Collection[str]) -> Iterator[Mapping[str, Any]]:
     query = select(AUDIT).where(AUDIT.c.deed == ActType.VERIFY).order_by(AUDIT.c.position.desc())
     with connection.execute(query, execution_options={"yield_per": 20}) as acts:
-        yield from (dict(row) for row in acts.mappings() if json.loads(row["detail"])["scope"] in scopes)
+        yield from (dict(row) for row in acts.mappings() if detail_in(row["detail"]).get("scope") in scopes)
 
 
 def _head_in(row: Mapping[str, Any]) -> ChainHead:
-    detail = json.loads(row["detail"])
-    return ChainHead(detail["position"], detail["hash"])
+    detail = detail_in(row["detail"])
+    return ChainHead(detail.get("position", 0), detail.get("hash", GENESIS))
 
 
 @dataclass
@@ -610,29 +618,52 @@ def rule_faults(connection: Connection) -> Iterator[tuple[str, str]]:
         if hash_of(row) != row["hash"]:
             yield "", f"Row {row['position']} of the audit ({row['deed']}) was changed: its hash is wrong."
             continue
-        recorded |= {key: Recorded(seal, row["position"]) for key, seal in rows_in(json.loads(row["detail"]))}
+        recorded |= {key: Recorded(seal, row["position"]) for key, seal in rows_in(detail_in(row["detail"]))}
     changed = (fault.sentence for fault in row_faults(connection, rules, recorded))
     yield from (("", sentence) for sentence in chain(changed, single_faults(connection, None), acting_faults(connection)))
 
 
 def due_mark_faults(connection: Connection, datasets: Sequence[str], as_of: datetime) -> Iterator[tuple[str, str]]:
-    """Faults of marks that are due, begun or to be deleted for good, each with its dataset."""
+    """Faults of marks that are due, begun, to be deleted for good or called swept, each with its dataset."""
     for part in portions(sorted(set(datasets))):
+        here = MARKS.c.dataset.in_(part)
         for state, is_due in ((OPEN, to_sweep_by(as_of)), (ASIDE, to_empty_by(as_of))):
-            due = is_due, MARKS.c.dataset.in_(part)
-            query = select(*(MARKS.c[name] for name in MARK_ROWS.names)).select_from(SHOWN_MARKS).where(*due)
+            query = select(*(MARKS.c[name] for name in MARK_ROWS.names)).select_from(SHOWN_MARKS).where(is_due, here)
             for batch in stream(connection, query.order_by(MARKS.c.dataset, MARKS.c.id), MARK_ROWS):
                 yield from unsealed_marks(pa.Table.from_batches([batch]))
-            yield from _unmade_marks(connection, due)
-            here = and_(text(f"marks.{state}"), due[1])
-            yield from (("", sentence) for sentence in chain(life_faults(connection, here), _batches_of(connection, here)))
+            yield from _unmade_marks(connection, (is_due, here))
+            yield from (("", sentence) for sentence in _record_faults(connection, and_(text(f"marks.{state}"), here)))
+        begun = [BATCHES.c.dataset.in_(part) & text(BEGUN)]
+        swept = [MARKS.c.id.in_(ids) for ids in portions(_swept_past_ledger(connection, part))]
+        faults = chain(_batches_in(connection, begun), *(_record_faults(connection, marks) for marks in swept))
+        yield from (("", sentence) for sentence in faults)
 
 
-def _batches_of(connection: Connection, marks: ColumnElement[bool]) -> Iterator[str]:
-    # batches of the plans of marks that have not ended: of what failed, was stopped or set aside, or is at work
-    planned = select(PLANNED.c.plan).distinct().join(MARKS, MARKS.c.id == PLANNED.c.mark).where(marks)
-    for plans in portions(connection.execute(planned).scalars().all()):
-        where = BATCHES.c.plan.in_(plans)
+def _swept_past_ledger(connection: Connection, datasets: Sequence[str]) -> Sequence[int]:
+    # stores are told what was swept: not what another act ended, or none
+    settled = func.coalesce(MARKS.c.changed_act, 0).in_(select(AUDIT.c.act).where(AUDIT.c.deed == ActType.SETTLE))
+    has_end = or_(MARKS.c.end_seal.is_not(None), text(ASIDE))
+    odd = or_(MARKS.c.outcome.is_(None), ~settled, ~has_end)
+    return connection.execute(select(MARKS.c.id).where(text(SWEPT), MARKS.c.dataset.in_(datasets), odd)).scalars().all()
+
+
+def _record_faults(connection: Connection, marks: ColumnElement[bool]) -> Iterator[str]:
+    # what the record has of marks that have not ended: of what failed, was stopped or set aside, or is at work
+    yield from life_faults(connection, marks)
+    ids, plans = select(MARKS.c.id).where(marks), set[Any]()
+    for query, seals, name in (
+        (select(*END).where(marks, MARKS.c.end_seal.is_not(None)), step_seals, "The end of mark {0.id}"),
+        (select(*STEP).where(STEPS.c.mark.in_(ids)), step_seals, "The step of mark {0.mark} to {0.status}"),
+        (select(*_PLANNED).where(PLANNED.c.mark.in_(ids)), planned_seals, "Mark {0.mark} of plan {0.plan}"),
+    ):
+        for read in _sealed(connection, [query], seals, name.format):
+            plans.update(read.acts if seals is planned_seals else ())
+            yield from read.faults
+    yield from _batches_in(connection, (BATCHES.c.plan.in_(part) for part in portions(sorted(plans))))
+
+
+def _batches_in(connection: Connection, conditions: Iterable[ColumnElement[bool]]) -> Iterator[str]:
+    for where in conditions:
         for batch in begun_batches(connection, where):
             yield from batch.faults
         yield from batch_faults(connection, where)
@@ -644,7 +675,8 @@ def _unmade_marks(connection: Connection, due: Sequence[Any]) -> Iterator[tuple[
     groups = select(MARKS.c.act, *ends).select_from(SHOWN_MARKS).where(*due).group_by(MARKS.c.act).subquery()
     query = select(groups, AUDIT.c.deed, AUDIT.c.detail, AUDIT.c.position).outerjoin(AUDIT, AUDIT.c.act == groups.c.act)
     for row in connection.execute(query):
-        detail = json.loads(row.detail) if row.deed == ActType.MARK else {}
-        if not (detail and detail["first"] <= row.first and row.last <= detail["last"]):
+        detail = detail_in(row.detail) if row.deed == ActType.MARK else {}
+        first, last = (detail.get(name) for name in ("first", "last"))
+        if not (isinstance(first, int) and isinstance(last, int) and first <= row.first and row.last <= last):
             marks = f"Marks {row.first} to {row.last} ({row.dataset} among others)"
             yield row.dataset, f"{marks} were added past the ledger: no act made them."

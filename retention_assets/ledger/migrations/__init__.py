@@ -2,7 +2,7 @@
 
 A module has the revision that it begins with (BEFORE), its own (REVISION, in the end that of schema.py), and
 `upgrade(connection)`. It only adds: tables, indexes, and columns that are null in the rows of before. Seals leave out nulls, so
-every row keeps its seal.
+every row keeps its seal. What it changes in rows it records as an act. Checks of values stay as wide as they were.
 """
 
 from collections.abc import Sequence
