@@ -133,7 +133,8 @@ def run(format_: str, **given: Any) -> ExitCode:
         )  # fmt: skip
     with environment.ledger_if_any() as ledger:
         marks = Fates.recorded(ledger, ran.as_of).pending(ledger) if ledger else ()
-    return show(request, _result(ran, Waiting.of(marks, ran.as_of)), format_)
+    code = show(request, _result(ran, Waiting.of(marks, ran.as_of)), format_)
+    return ExitCode.STOPPED if ran.number("swept_transactions", "stopped") else code
 
 
 def _result(ran: "JobResult", waiting: Waiting) -> Result:
