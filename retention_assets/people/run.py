@@ -116,12 +116,11 @@ def run(format_: str, **given: Any) -> ExitCode:
                 say("Nothing was done: nothing was marked and nothing deleted.")
                 return ExitCode.FAILED
             folder = Path(stack.enter_context(TemporaryDirectory(prefix="retention-run-")))
-            accept_large, confirmed = True, write_confirmed(plan.taken, folder / "confirmed.parquet")
-            if len(plan.taken):
+            accept_large, confirmed = True, write_confirmed(plan.confirmable, folder / "confirmed.parquet")
+            if agreed := plan.confirmable.select(["dataset", "bytes"]).to_pylist():
                 with environment.ledger() as ledger:
-                    sizes, datasets = plan.taken["bytes"].to_pylist(), plan.taken["dataset"].unique().to_pylist()
-                    amounts = {"datasets": sorted(datasets), "transactions": len(sizes)}
-                    ledger.confirm(request.actor, {**amounts, "bytes": sum(size or 0 for size in sizes)})
+                    amounts = {"datasets": sorted({row["dataset"] for row in agreed}), "transactions": len(agreed)}
+                    ledger.confirm(request.actor, {**amounts, "bytes": sum(row["bytes"] or 0 for row in agreed)})
         if "dagster" not in sys.modules:
             # Loading it takes as long as starting Spark does.
             environment.start_spark()
