@@ -151,7 +151,7 @@ def main() -> NoReturn:
         echo(message.getvalue(), err=True, nl=False)
         sys.exit(fault.exit_code)
     except (click.Abort, KeyboardInterrupt):
-        sys.exit(130)
+        sys.exit(ExitCode.STOPPED)
     except Exception as fault:
         words = failure_text(fault)
         if words is None and not isinstance(fault, OSError):

@@ -61,7 +61,7 @@ from retention_assets.people.plan import show_plan
 from retention_assets.people.policies import policy_overwrite, policy_revoke
 from retention_assets.people.realms import change_realm
 from retention_assets.people.scans import scan_accept
-from retention_assets.people.trash import empty_trash, restore
+from retention_assets.people.trash import empty_trash, forget_trash, restore
 from retention_assets.people.visibility import advance_visibility
 from retention_assets.pipeline.file_systems import inside
 from retention_assets.pipeline.stage import write_text
@@ -241,7 +241,7 @@ def _state_events(instance: dg.DagsterInstance, resources: Resources) -> list[dg
 _USUAL: Sequence[Operation[Any]] = (show_upcoming, make_explanation, keep, unmark, hold, release, restore)
 OPERATIONS: Sequence[Operation[Any]] = (
     *_USUAL, open_history, show_plan, make_forecast, advance_visibility, change_realm, policy_overwrite, policy_revoke,
-    clock_accept, clock_reset, audit_verify, audit_accept, scan_accept, housekeeping, empty_trash,
+    clock_accept, clock_reset, audit_verify, audit_accept, scan_accept, housekeeping, forget_trash, empty_trash,
 )  # fmt: skip
 _ACTOR = dg.Field(
     str, default_value="", description="Your name for the record, such as ann. Dagster's user and run are recorded beside it."

@@ -271,6 +271,8 @@ def purge_report(run: Step, ledger: Ledger) -> Metadata:
     day = run.as_of.date()
     run.clean_warehouse(ledger, [run.key.path[-1]], _KEPT)
     state = _State.read(ledger, run.as_of)
+    if ledger.clock.simulated:
+        ledger.clock.see(run.as_of)
     ledger.reports.note_look(run.as_of, run.actor, Waiting.of(state.waiting, run.as_of).due)
     file = inside(run.folder, f"{day.isoformat()}.html")
     # Only what a browser may open from a page is a link. Other files are shown by the path below the warehouse: a page is

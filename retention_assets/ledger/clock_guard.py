@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, exists, func, or_, select, text
+from sqlalchemy import ColumnElement, Connection, Row, exists, func, or_, select, text
 
 from retention_assets import clock
 from retention_assets.errors import Refused
@@ -103,6 +103,10 @@ class ClockGuard(LedgerPart):
             return None
         return why
 
+    def see(self, present: datetime) -> None:
+        """Remember a present at which something else than a sweep or an evaluation was done."""
+        self.database.write(lambda tx: _note_seen(tx, present))
+
     @audited
     def accept(self, tx: WriteTransaction, present: datetime, actor: str, reason: str | None = None) -> None:
         act = Act(ActType.CLOCK, actor, reason, detail={"accepted_until": text_of(present)})
@@ -160,7 +164,7 @@ def _check(
     tx: WriteTransaction, present: datetime, newest_in_logs: datetime | None, max_ahead: Duration, max_skew: Duration
 ) -> str | None:
     times = tx.connection.execute(select(CLOCK).with_for_update()).one()
-    refuse_before(times.newest_mark_at, present, max_skew, times.simulated)
+    refuse_before(times, present, max_skew, times.simulated)
     # Before the first run there is nothing to compare with, however old the logs are: a lake may be quiet. A future time
     # supports nothing, and in a simulated ledger no time is real.
     seen = () if times.simulated or times.newest_seen_at is None else (times.newest_seen_at, newest_in_logs)
@@ -175,13 +179,16 @@ def _check(
     return None
 
 
-def refuse_before(newest_mark: datetime | None, present: datetime, max_skew: Duration, simulated: bool) -> None:
-    """Refuse to mark or sweep at a present that is before the newest mark."""
-    if newest_mark is None or present >= max_skew.before(newest_mark):
+def refuse_before(times: LedgerTimes | Row[Any], present: datetime, max_skew: Duration, simulated: bool) -> None:
+    """Refuse to mark or sweep at a present that is before the newest mark, or before what a simulated clock has shown."""
+    # days that were simulated have happened, though nothing was marked in them
+    shown = (times.newest_mark_at, times.newest_seen_at if simulated else None)
+    newest = max((at for at in shown if at), default=None)
+    if newest is None or present >= max_skew.before(newest):
         return
     if simulated:
         # up to the next minute, for the command has no seconds
-        clock_at = minute_in_utc(newest_mark + timedelta(seconds=59, microseconds=999_999))
+        clock_at = minute_in_utc(newest + timedelta(seconds=59, microseconds=999_999))
         at = f"{clock_at[:10]}T{clock_at[11:16]}Z"
         raise Refused(
             f"The clock of this environment is simulated and stands at {clock_at}. Nothing is marked or swept at "
@@ -189,7 +196,7 @@ def refuse_before(newest_mark: datetime | None, present: datetime, max_skew: Dur
             "back, `retention clock reset --as-of … --reason …` takes back the later marks."
         )
     raise Refused(
-        f"It is {minute_in_utc(present)}, earlier than the newest mark of the ledger, {minute_in_utc(newest_mark)}, by more "
+        f"It is {minute_in_utc(present)}, earlier than the newest mark of the ledger, {minute_in_utc(newest)}, by more "
         f"than {max_skew.words()}. Either this clock is slow or an earlier one was fast. Nothing is marked or swept. If "
         "this clock is right, run `retention clock reset --reason …`: it takes back the marks with a later time."
     )

@@ -56,7 +56,7 @@ def members_of(ids: ColumnElement[Sequence[int]], *where: ColumnElement[bool] | 
     """Marks in a column of ids of batches, with their batches."""
     each = EachOf(ids).table_valued("value", joins_implicitly=True)
     mark = cast(each.c.value, BigInteger).label("mark")
-    columns = (mark, *(BATCHES.c[name] for name in ("begun", "plan", "dataset", "begun_at", "begun_by")))
+    columns = (mark, *(BATCHES.c[name] for name in ("begun", "plan", "dataset", "begun_at", "begun_by", "order_given")))
     # The offset keeps databases from merging it with what it is joined to, and reading all ids once for each mark.
     return select(*columns).select_from(BATCHES, each).where(*where).offset(0).subquery()
 

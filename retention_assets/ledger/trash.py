@@ -6,10 +6,10 @@ A person begins to restore them, or to delete them early; whoever sweeps their d
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
-from sqlalchemy import Connection, and_, func, literal, select, text
+from sqlalchemy import Connection, Row, and_, func, literal, or_, select, text, true
 
 from retention_assets.ledger.audit.chain import Act, ActType
 from retention_assets.ledger.batches import Moved, Share, planned_rows, record_begin
@@ -17,7 +17,16 @@ from retention_assets.ledger.clock_guard import has_come_by, present_by
 from retention_assets.ledger.database import LedgerPart, WriteTransaction, audited
 from retention_assets.ledger.leases import Lease
 from retention_assets.ledger.schema import ASIDE, MARKS, PLANNED, PLANS, STEPS
-from retention_assets.ledger.steps import IS_BEGUN, SHOWN_MARKS, OpenBatch, by_id, locking, of_datasets, open_batches
+from retention_assets.ledger.steps import (
+    BEGUN_MARKS,
+    IS_BEGUN,
+    SHOWN_MARKS,
+    OpenBatch,
+    by_id,
+    locking,
+    of_datasets,
+    open_batches,
+)
 from retention_assets.ledger.unmarking import place_once
 from retention_assets.outcomes import Order
 from retention_assets.policy.model import Hold
@@ -44,6 +53,19 @@ class AsideSum(NamedTuple):
     last: datetime
 
 
+class AsideMark(NamedTuple):
+    """A set aside mark, with its bytes that are not freed yet, and the order of a batch that has begun on it."""
+
+    id: int
+    dataset: str
+    transaction: str
+    opened_at: datetime | None
+    closed_at: datetime | None
+    until: datetime
+    bytes: int | None
+    order: str | None
+
+
 class Trash(LedgerPart):
     def sums(self, over_by: datetime | None = None) -> list[AsideSum]:
         alike = (MARKS.c.dataset, MARKS.c.policy)
@@ -53,12 +75,37 @@ class Trash(LedgerPart):
         sums = self.rows(query if over_by is None else query.where(MARKS.c.until <= over_by))
         return [AsideSum(name, policy, int(marks), int(size), *untils) for name, policy, marks, size, *untils in sums]
 
+    def marks(
+        self, datasets: Collection[str], transactions: Collection[str] | None = None, over_by: datetime | None = None
+    ) -> list[AsideMark]:
+        """Set aside marks of datasets: all, those of some transactions, or those to be deleted for good by an instant or begun.
+
+        An id may have several. They are in the order in which they were made.
+        """
+        columns = (*(MARKS.c[name] for name in AsideMark._fields[:6]), STEPS.c.bytes, BEGUN_MARKS.c.order_given)
+        steps = and_(STEPS.c.mark == MARKS.c.id, STEPS.c.outcome == "SET_ASIDE")
+        query = select(*columns).select_from(SHOWN_MARKS.outerjoin(STEPS, steps))
+        query = query.where(text(f"marks.{ASIDE}"), true() if over_by is None else or_(IS_BEGUN, MARKS.c.until <= over_by))
+        if transactions is None:
+            rows = self.rows_among(query, MARKS.c.dataset, datasets)
+        else:
+            rows = self.rows_among(query.where(MARKS.c.dataset.in_(sorted(datasets))), MARKS.c.transaction, transactions)
+        return sorted(AsideMark(*row) for row in rows)
+
     def named(self, dataset: str, transactions: Collection[str] | None = None) -> dict[str, int]:
-        """Set aside marks of a dataset that nobody has begun, by transaction; None: all of them."""
-        query = select(MARKS.c.transaction, MARKS.c.id).select_from(SHOWN_MARKS)
-        query = query.where(text(ASIDE), ~IS_BEGUN, MARKS.c.dataset == dataset).order_by(MARKS.c.id)
-        rows = self.rows(query) if transactions is None else self.rows_among(query, MARKS.c.transaction, transactions)
-        return {name: mark for name, mark in rows}  # noqa: C416 - no pairs to a type checker
+        """By transaction, the newest set aside mark of a dataset that nobody has begun; None: all of them."""
+        return {mark.transaction: mark.id for mark in self.marks([dataset], transactions) if mark.order is None}
+
+    def ends(self, marks: Collection[int]) -> dict[int, Row[Any]]:
+        """Status, outcome, freed bytes and last error of marks, by id."""
+        query = select(MARKS.c.id, MARKS.c.status, MARKS.c.outcome, MARKS.c.freed, MARKS.c.last_error)
+        return {row.id: row for row in self.rows_among(query, MARKS.c.id, marks)}
+
+    def places(self, datasets: Collection[str]) -> list[tuple[str, str]]:
+        """Datasets, each with a place where something of it was set aside."""
+        query = select(PLANS.c.dataset, PLANS.c.place).distinct().join(PLANNED, PLANNED.c.plan == PLANS.c.id)
+        query = query.join(MARKS, MARKS.c.id == PLANNED.c.mark).where(text(f"marks.{ASIDE}"), PLANS.c.place.is_not(None))
+        return sorted((name, place) for name, place in self.rows_among(query, PLANS.c.dataset, datasets))
 
     def planned(self, marks: Collection[int]) -> pa.Table:
         """Rows of set aside marks, as `Sweeps.left` returns them, by the plan that set them aside."""

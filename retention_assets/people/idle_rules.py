@@ -1,6 +1,6 @@
 """Find rules without effect: holds, excludes or policies whose names match no dataset or transaction of the last evaluation."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 
 import pyarrow as pa
@@ -37,27 +37,33 @@ def idle_rules(policies: Policies, ledger: Ledger | None) -> list[str]:
             faults.append(f"Policy {policy.name} is about no dataset: nothing matches {_listed(include, names)}")
         idle = (glob for glob in exclude if not any(protecting(names, (glob,))))
         faults += [f"Policy {policy.name} excludes nothing by {_listed((glob,), names)}" for glob in idle]
-    at = ledger.clock.present(None)
+    at, aside = ledger.clock.present(None), {row.dataset for row in ledger.trash.sums()}
     for keeper in (*policies.holds, *ledger.holds.in_force(at)):
-        faults += _idle(keeper, names, folders, ledger, at)
+        faults += _idle(keeper, names, folders, ledger, at, aside)
     return list(dict.fromkeys(faults))
 
 
-def _idle(keeper: Keeper, names: Sequence[str], folders: Mapping[str, str], ledger: Ledger, at: datetime) -> Iterator[str]:
+def _idle(
+    keeper: Keeper, names: Sequence[str], folders: Mapping[str, str], ledger: Ledger, at: datetime, aside: Collection[str]
+) -> Iterator[str]:
     nothing = f"Hold {keeper.name or '(without a name)'} holds nothing"
     if isinstance(keeper, RetainRule):
         nothing = f"Retain rule {keeper.name} retains nothing"
-    datasets = [name for name in names if holds_name(keeper, name)]
-    if not datasets:
+    datasets, in_trash = ([name for name in among if holds_name(keeper, name)] for among in (names, aside))
+    if not datasets and not in_trash:
         yield f"{nothing}: no dataset matches {_listed(keeper.datasets.include, names)}"
     elif isinstance(keeper, RetainRule):
         logs = ledger.publications.named("transaction_log")
-        if not _retains(keeper, {name: logs[name] for name in datasets if name in logs}, at):
+        # what is set aside can't be asked
+        if not in_trash and not _retains(keeper, {name: logs[name] for name in datasets if name in logs}, at):
             yield f"{nothing}: no transaction of {count(len(datasets), 'dataset')} meets its lines."
     else:
+        # it may be in no log any more, and is held all the same
+        set_aside = [mark.transaction for mark in ledger.trash.marks(in_trash)] if keeper.transactions else []
         for glob in keeper.transactions or ():
             near: list[str] = []
-            if not _has_transaction(glob, {name: folders[name] for name in datasets}, near):
+            is_aside = any(protecting(set_aside, (glob,)))
+            if not (is_aside or _has_transaction(glob, {name: folders[name] for name in datasets}, near)):
                 yield f"{nothing} by {_listed((glob,), near)}"
 
 

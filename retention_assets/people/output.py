@@ -33,6 +33,8 @@ class ExitCode(IntEnum):
     TO_DO = 3
     # done, but for datasets that were refused
     REFUSED = 4
+    # by Ctrl-C, or another signal that asks for an end
+    STOPPED = 130
 
 
 def echo(words: str, *, err: bool = False, nl: bool = True) -> None:

@@ -22,6 +22,8 @@ from retention_assets.frames.log import faults_of
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.evaluations import Objection
 from retention_assets.ledger.marking import CANDIDATES
+from retention_assets.ledger.trash import AsideMark
+from retention_assets.outcomes import Order
 from retention_assets.people.amounts import NOTHING, Amount, PriceFacts, amounts_by
 from retention_assets.people.command import command
 from retention_assets.people.idle_rules import idle_rules
@@ -114,7 +116,7 @@ class RetentionPlan:
     notes: tuple[str, ...] = ()
     # set aside before, and what of it would now be deleted for good
     in_trash: Amount = NOTHING
-    emptied: Amount = NOTHING
+    emptied_marks: Sequence[AsideMark] = ()
 
     @property
     def deleted(self) -> pa.Table:
@@ -123,6 +125,17 @@ class RetentionPlan:
     @property
     def set_aside(self) -> pa.Table:
         return self.taken.filter(self.taken["aside"])
+
+    @property
+    def emptied(self) -> Amount:
+        return Amount(len(self.emptied_marks), sum(mark.bytes or 0 for mark in self.emptied_marks))
+
+    @property
+    def confirmable(self) -> pa.Table:
+        """Everything that a yes is about, with the times that identify it."""
+        columns = ["dataset", "transaction", "opened_at", "closed_at", "bytes"]
+        taken = self.taken.select(columns)
+        return pa.concat_tables([taken, pa.Table.from_pylist([mark._asdict() for mark in self.emptied_marks], taken.schema)])
 
     @property
     def headline(self) -> str:
@@ -360,6 +373,9 @@ def make_plan(request: PlanRequest, environment: Environment) -> RetentionPlan:
         spared = _in_order((row for row in marks if row["status"] == "SPARED"), _SPARED)
         waiting = _waiting(source, rehearsed, rules, at) if source else PLAN_ROWS.empty_table()
         objections = tuple(source.objections.standing(set(datasets))) if source else ()
+        sums = source.trash.sums() if source else []
+        chosen = {*rehearsed.datasets.select({row.dataset for row in sums})}
+        aside = [row for row in sums if row.dataset in chosen]
         named = {name for rows in (newly_marked, taken, spared) for name in rows["policy"].unique().to_pylist()}
         return RetentionPlan(
             as_of=at,
@@ -385,15 +401,13 @@ def make_plan(request: PlanRequest, environment: Environment) -> RetentionPlan:
                 *idle_rules(rehearsed.rulebook.files, source),
             ),
             currency=facts.prices.currency if facts.prices.are_set else None,
-            in_trash=_in_trash(rehearsed, None),
-            emptied=NOTHING if withheld else _in_trash(rehearsed, at),
+            in_trash=sum((Amount(row.marks, row.bytes) for row in aside), NOTHING),
+            emptied_marks=() if withheld or not source else _emptied(source, [row.dataset for row in aside], at),
         )
 
 
-def _in_trash(rehearsed: Rehearsal, over_by: datetime | None) -> Amount:
-    rows = rehearsed.source.trash.sums(over_by=over_by) if rehearsed.source else []
-    chosen = {*rehearsed.datasets.select({row.dataset for row in rows})}
-    return sum((Amount(row.marks, row.bytes) for row in rows if row.dataset in chosen), NOTHING)
+def _emptied(ledger: Ledger, datasets: Sequence[str], at: datetime) -> Sequence[AsideMark]:
+    return [mark for mark in ledger.trash.marks(datasets, over_by=at) if mark.order != Order.RESTORE]
 
 
 @operation(

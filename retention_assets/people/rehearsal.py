@@ -171,6 +171,11 @@ def ledger_fault(environment: Environment, ledger: Ledger, datasets: Sequence[st
         environment.check_heads(ledger)
     except Refused as fault:
         return str(fault)
+    return record_fault(ledger, datasets, at)
+
+
+def record_fault(ledger: Ledger, datasets: Sequence[str], at: datetime) -> str | None:
+    """Reason why nothing may be moved by a ledger: what it says of these datasets differs from its record."""
     for check, violation in ledger_faults(ledger, datasets, at):
         return f"{check} fails. {violation.words.removesuffix('.')}. `retention audit verify` names every change."
     return None

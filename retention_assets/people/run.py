@@ -104,8 +104,7 @@ def run(format_: str, **given: Any) -> ExitCode:
     with environment.ledger_if_any() as ledger:
         if ledger is not None:
             clock = environment.settings.clock
-            present, newest_mark = ledger.clock.present(request.as_of), ledger.clock.times().newest_mark_at
-            refuse_before(newest_mark, present, clock.max_skew, clock.simulated)
+            refuse_before(ledger.clock.times(), ledger.clock.present(request.as_of), clock.max_skew, clock.simulated)
     with ExitStack() as stack:
         job, accept_large, confirmed = ("evaluate", False, None) if request.mark_only else ("cycle", request.accept_large, None)
         if is_on_terminal() and not (request.mark_only or request.yes):
@@ -116,12 +115,11 @@ def run(format_: str, **given: Any) -> ExitCode:
                 say("Nothing was done: nothing was marked and nothing deleted.")
                 return ExitCode.FAILED
             folder = Path(stack.enter_context(TemporaryDirectory(prefix="retention-run-")))
-            accept_large, confirmed = True, write_confirmed(plan.taken, folder / "confirmed.parquet")
-            if len(plan.taken):
+            accept_large, confirmed = True, write_confirmed(plan.confirmable, folder / "confirmed.parquet")
+            if agreed := plan.confirmable.select(["dataset", "bytes"]).to_pylist():
                 with environment.ledger() as ledger:
-                    sizes, datasets = plan.taken["bytes"].to_pylist(), plan.taken["dataset"].unique().to_pylist()
-                    amounts = {"datasets": sorted(datasets), "transactions": len(sizes)}
-                    ledger.confirm(request.actor, {**amounts, "bytes": sum(size or 0 for size in sizes)})
+                    amounts = {"datasets": sorted({row["dataset"] for row in agreed}), "transactions": len(agreed)}
+                    ledger.confirm(request.actor, {**amounts, "bytes": sum(row["bytes"] or 0 for row in agreed)})
         if "dagster" not in sys.modules:
             # Loading it takes as long as starting Spark does.
             environment.start_spark()
@@ -133,7 +131,8 @@ def run(format_: str, **given: Any) -> ExitCode:
         )  # fmt: skip
     with environment.ledger_if_any() as ledger:
         marks = Fates.recorded(ledger, ran.as_of).pending(ledger) if ledger else ()
-    return show(request, _result(ran, Waiting.of(marks, ran.as_of)), format_)
+    code = show(request, _result(ran, Waiting.of(marks, ran.as_of)), format_)
+    return ExitCode.STOPPED if ran.number("swept_transactions", "stopped") else code
 
 
 def _result(ran: "JobResult", waiting: Waiting) -> Result:

@@ -4,22 +4,27 @@ What a person asks for is recorded first; then a sweep gives the order to the st
 """
 
 import shlex
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
 from typing import Annotated, Any
 
 import click
+import pyarrow as pa
+import pyarrow.compute as pc
 from pydantic import AfterValidator, Field
 from rich.table import Table
 
 from retention_assets.datasets import DatasetFilter, by_store, store_of
 from retention_assets.environment import Environment
-from retention_assets.errors import Refused
-from retention_assets.evaluation.rules_in_force import foreseen_rulebook, load_rules, read_policies
-from retention_assets.ledger import AskedBy, Ledger
+from retention_assets.errors import Refused, did_you_mean
+from retention_assets.evaluation.rules_in_force import Rulebook, load_rules, read_policies
+from retention_assets.frames.arrays import join_chunks
+from retention_assets.frames.log import Log, is_in_log
+from retention_assets.ledger import AskedBy, Lease, Ledger, Settlement
 from retention_assets.ledger.histories import state_of
-from retention_assets.ledger.trash import AsideSum
+from retention_assets.ledger.trash import AsideMark, AsideSum
 from retention_assets.outcomes import Order, Outcome
 from retention_assets.people.clock import SIMULATED, present_of
 from retention_assets.people.command import FORMAT, command, examples, find_environment, given_fields, group, options, show
@@ -38,17 +43,23 @@ from retention_assets.people.operation import (
     what_is_missing,
 )
 from retention_assets.people.output import ExitCode, confirm, is_on_terminal, print_parts, progress, say
-from retention_assets.people.rehearsal import ledger_fault
+from retention_assets.people.rehearsal import ledger_fault, record_fault
 from retention_assets.pipeline.head_file import place_faults
-from retention_assets.policy.sentences import count
+from retention_assets.policy.language import Policies
+from retention_assets.policy.model import Hold
+from retention_assets.policy.sentences import count, first_of
 from retention_assets.policy.sizes import size_of
 from retention_assets.render.terminal import Count, Minute, Size, table
-from retention_assets.stores.protocol import UndoStore, call_store
-from retention_assets.sweep import Sweeper, SweepResult, hold_leases
+from retention_assets.stores.logs import tell_swept
+from retention_assets.stores.protocol import LocatedStore, Store, UndoStore, call_store, is_same_place
+from retention_assets.sweep import Recheck, RecheckResult, Sweeper, find_there, hold_leases, read_fresh
 from retention_assets.sweep.engine import store_fault
+from retention_assets.sweep.read import DatasetReading, Wanted, joined
 
 # transactions that a sentence is about, of one dataset
 _NAMED = 5
+# datasets whose place is asked for
+_ASKED = 100
 
 
 class RestoreRequest(ReasonedRequest):
@@ -65,39 +76,39 @@ class RestoreRequest(ReasonedRequest):
 def restore(request: RestoreRequest, environment: Environment) -> Result:
     """Bring back what a sweep has set aside, and place a hold, so that no policy marks it again at once.
 
-    It refuses, and changes nothing, if one of the transactions is not set aside. What can't come back whole stays set aside.
+    It refuses, and changes nothing, if one of the transactions is not set aside, or if the log has another one of its name.
+    What can't come back whole stays set aside.
     """
-    dataset, names = request.dataset, sorted(set(request.transactions))
+    dataset = request.dataset
     with environment.existing_ledger() as ledger:
-        at = present_of(request.as_of, ledger)
-        if ledger.clock.simulated:
-            _check_clock(ledger, environment, at)
-        if not (stores := environment.stores([store_of(dataset)])):
-            raise Refused(f"The settings have no store named {store_of(dataset)}. Nothing was changed.")
-        rulebook = foreseen_rulebook(ledger, environment.settings, at)
-        with hold_leases(ledger, [dataset], request.actor) as held:
-            if held.others:
-                raise Refused(f"Nothing was changed. {held.others[dataset]}")
-            marks = ledger.trash.named(dataset, names)
-            if missing := [name for name in names if name not in marks]:
-                histories = ledger.histories.of(dataset, missing)
-                states = ((name, state_of(histories[name][-1] if name in histories else None, at)) for name in missing)
-                sentences = (f"{name} of {dataset} is not set aside: {state}." for name, state in states)
-                raise Refused("\n".join((*sentences, "Nothing was changed.")))
-            keep = KeepRequest(actor=request.actor, reason=request.reason, dataset=dataset, transactions=tuple(names))
-            asked = AskedBy(request.actor, request.reason, keep.hold("restored"))
-            begun = ledger.trash.begin(held.leases.values(), marks.values(), Order.RESTORE, asked)
+        with _asked(request, ledger, environment) as (store, lease, marks, log):
+            if others := _other_lives(ledger, marks, log):
+                raise Refused(
+                    f"The log of {dataset} has another transaction named {first_of(others)} now, with other times or not "
+                    "closed. Nothing is put in its place. Nothing was changed."
+                )
+            asked = AskedBy(request.actor, request.reason, _hold_over(marks, request))
+            begun = ledger.trash.begin([lease], [mark.id for mark in marks], Order.RESTORE, asked)
             if begun.lost:
                 raise Refused(begun.lost[dataset])
-        sweeper = Sweeper(ledger, stores, rulebook, request.as_of, request.actor, only=Order.RESTORE)
-        results = [*sweeper.run([dataset])]
-        newest = [history[-1] for history in ledger.histories.of(dataset, names).values()]
-        back, failures = [mark for mark in newest if mark.status == "RESTORED"], [*_failures(ledger, results, {dataset: marks})]
-        hold = begun.hold
-        if hold and begun.placed and ledger.trash.named(dataset, names) == marks:
-            ledger.holds.release(hold, request.actor, "Nothing came back.")
-            hold = None
-    names, size = [mark.transaction for mark in back], sum(mark.set_aside.bytes or 0 for mark in back if mark.set_aside)
+        # no policy file is read: a broken one stops no restore
+        rulebook = Rulebook(ledger, environment.settings, Policies(), (), is_remote=True)
+        sweeper = Sweeper(ledger, {store.name: store}, rulebook, request.as_of, request.actor, only=Order.RESTORE)
+        try:
+            _, failures = _carry_out(sweeper, marks)
+        finally:
+            ends = ledger.trash.ends([mark.id for mark in marks])
+            back, hold = [mark for mark in marks if ends[mark.id].status == "RESTORED"], begun.hold
+            # what somebody else finishes is held as well
+            if hold and begun.placed and len(back) < len(marks) and not _begun(ledger, marks):
+                names = [mark.transaction for mark in back]
+                narrow = _hold_over(back, request) if back else None
+                # placed first: what is back is held at any moment
+                kept = narrow and ledger.keep.transactions(dataset, names, narrow, request.actor, named=False, again=names)
+                ledger.holds.release(hold, request.actor, "Not all of it came back." if back else "Nothing came back.")
+                hold = kept.hold if kept else None
+    hold = hold if back else None
+    names, size = [mark.transaction for mark in back], sum(mark.bytes or 0 for mark in back)
     release = f"retention release {shlex.quote(hold)} --reason …" if hold else None
     return Result(
         headline=f"Restored: {count(len(back), 'transaction')} of {dataset}, {size_of(size)}.",
@@ -108,6 +119,92 @@ def restore(request: RestoreRequest, environment: Environment) -> Result:
     )
 
 
+def _hold_over(marks: Sequence[AsideMark], request: RestoreRequest) -> Hold:
+    names = tuple(mark.transaction for mark in marks)
+    return KeepRequest(actor=request.actor, reason=request.reason, dataset=request.dataset, transactions=names).hold("restored")
+
+
+def _other_lives(ledger: Ledger, marks: Sequence[AsideMark], log: Log) -> list[str]:
+    """Transactions under whose id the log has another one now, or one that is not closed."""
+    rows, lines = ledger.trash.planned([mark.id for mark in marks]), log.transactions
+    closed = lines.filter(pc.not_equal(lines["status"].cast(pa.string()), "OPEN"))
+    is_other = pc.and_(pc.is_in(rows["transaction"], join_chunks(lines["transaction"])), pa.array(~is_in_log(rows, closed)))
+    return sorted(rows["transaction"].filter(is_other).to_pylist())
+
+
+class ForgetRequest(RestoreRequest):
+    """Transactions of a dataset that are set aside in the record, but not in the store any more."""
+
+
+@operation(Kind.ACT, "retention trash forget lake/raw.orders T17 -r 'its folder was removed by hand'")
+def forget_trash(request: ForgetRequest, environment: Environment) -> Result:
+    """End in the record what was set aside and is not in the trash any more, though no sweep deleted it. It deletes nothing.
+
+    It refuses, and changes nothing, if something of one of them is in the trash, or if the store can't tell.
+    """
+    dataset = request.dataset
+    with environment.existing_ledger() as ledger, _asked(request, ledger, environment) as (store, lease, marks, log):
+        tell_swept(store, dataset, log, partial(ledger.marks.swept, dataset), tuple)
+        there = find_there(store, dataset, ledger.trash.planned([mark.id for mark in marks]))
+        if faults := _grouped((mark, there[mark.id]) for mark in marks if mark.id in there):
+            raise Refused("\n".join((*faults, "Nothing was changed.")))
+        asked = AskedBy(request.actor, request.reason)
+        begun = ledger.trash.begin([lease], [mark.id for mark in marks], Order.DELETE_ASIDE, asked)
+        ledger.sweeps.settle([lease], [Settlement(mark, Outcome.ALREADY_GONE) for mark in begun.marks])
+        if begun.lost:
+            raise Refused(begun.lost[dataset])
+    return Result(
+        headline=f"Forgotten: {count(len(marks), 'transaction')} of {dataset}. Nothing was deleted.",
+        data={"dataset": dataset, "forgotten": [mark.transaction for mark in marks]},
+    )
+
+
+@contextmanager
+def _asked(
+    request: RestoreRequest, ledger: Ledger, environment: Environment
+) -> Iterator[tuple[Store, Lease, Sequence[AsideMark], Log]]:
+    # Everything that may refuse is asked before anything is recorded. Under the lease, the newest set aside mark of each name.
+    dataset, names = request.dataset, sorted(set(request.transactions))
+    at, nothing = present_of(request.as_of, ledger), "Nothing was changed."
+    if ledger.clock.simulated:
+        _check_clock(ledger, environment, at)
+    if (store := environment.stores([store_of(dataset)]).get(store_of(dataset))) is None:
+        raise Refused(f"The settings have no store named {store_of(dataset)}. {nothing}")
+    with hold_leases(ledger, [dataset], request.actor) as held:
+        if held.others:
+            raise Refused(f"{nothing} {held.others[dataset]}")
+        free = {mark.transaction: mark for mark in ledger.trash.marks([dataset], names) if mark.order is None}
+        if missing := [name for name in names if name not in free]:
+            histories = ledger.histories.of(dataset, missing)
+            states = ((name, state_of(histories[name][-1] if name in histories else None, at)) for name in missing)
+            sentences = (f"{name} of {dataset} is not set aside: {state}." for name, state in states)
+            raise Refused("\n".join((*sentences, nothing)))
+        # the check covers due marks, and by the last of their times all of these are due
+        why = record_fault(ledger, [dataset], max(mark.until for mark in free.values()))
+        if fault := why or place_faults(ledger, [store]).get(store.name):
+            raise Refused(f"{nothing} {fault}")
+        readings, unread = _read(ledger, store, [dataset], [*free.values()])
+        if unread:
+            raise Refused(f"{nothing} {dataset}: {unread[dataset]}")
+        yield store, held.leases[dataset], sorted(free.values()), readings[0].log
+
+
+def _read(
+    ledger: Ledger, store: Store, datasets: Sequence[str], marks: Sequence[AsideMark]
+) -> tuple[Sequence[DatasetReading], dict[str, str]]:
+    """Read logs fresh, or what a store that need not be read whole has of these marks; and say by dataset why one is no use."""
+    try:
+        wanted = None
+        if call_store(store, lambda: store.capabilities).reads_some:
+            own = {name: [mark.transaction for mark in marks if mark.dataset == name] for name in datasets}
+            wanted = Wanted.of(ledger, {name: pa.array(sorted(set(names)), pa.string()) for name, names in own.items()})
+        readings = read_fresh(store, datasets, wanted).datasets
+    except Refused as fault:
+        return (), dict.fromkeys(datasets, str(fault))
+    # of a dataset that is not there its trash may be
+    return readings, {one.dataset: one.fault for one in readings if one.token is not None and one.fault}
+
+
 def _check_clock(ledger: Ledger, environment: Environment, present: datetime) -> None:
     # before anything is recorded: the sweep that follows would refuse
     clock = environment.settings.clock
@@ -115,61 +212,97 @@ def _check_clock(ledger: Ledger, environment: Environment, present: datetime) ->
         raise Refused(f"Nothing was changed. {why}")
 
 
-def _failures(ledger: Ledger, results: Sequence[SweepResult], marks: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
-    for result in results:
-        if fault := result.refused or result.skipped:
-            yield f"{result.dataset} was not swept: {fault} The next `retention run` goes on with it."
-        begun = marks[result.dataset]
-        stay = [name for name, mark in ledger.trash.named(result.dataset, begun).items() if mark == begun[name]]
-        for name, history in ledger.histories.of(result.dataset, stay[:_NAMED]).items():
-            yield f"{name} of {result.dataset}: {history[-1].last_error}"
-        if len(stay) > _NAMED:
-            yield f"{len(stay) - _NAMED:,} more of {result.dataset} stay set aside."
+def _carry_out(sweeper: Sweeper, marks: Sequence[AsideMark]) -> tuple[Mapping[int, Any], list[str]]:
+    """Give an order that was recorded, and take back what could not be done; return how the marks are, and what failed."""
+    ledger, why, others = sweeper.ledger, dict[str, str](), dict[str, str]()
+    try:
+        for result in sweeper.run([mark.dataset for mark in marks]):
+            why[result.dataset] = result.refused or result.skipped or ""
+    finally:
+        with hold_leases(ledger, {mark.dataset for mark in _begun(ledger, marks)}, sweeper.holder) as held:
+            left = [mark for mark in _begun(ledger, marks) if mark.dataset in held.leases]
+            undone = [Settlement(mark.id, Outcome.FAILED, error=why.get(mark.dataset) or "It was not done.") for mark in left]
+            if undone:
+                ledger.sweeps.settle(held.leases.values(), undone)
+            others |= {name: f"{other} That goes on with what was begun." for name, other in held.others.items()}
+    ends = ledger.trash.ends([mark.id for mark in marks])
+    stays = (mark for mark in marks if ends[mark.id].outcome == Outcome.SET_ASIDE)
+    return ends, _grouped((mark, others.get(mark.dataset) or ends[mark.id].last_error) for mark in stays)
+
+
+def _begun(ledger: Ledger, marks: Sequence[AsideMark]) -> list[AsideMark]:
+    begun = {*ledger.sweeps.left({mark.dataset for mark in marks})["id"].to_pylist()}
+    return [mark for mark in marks if mark.id in begun]
+
+
+def _grouped(faults: Iterable[tuple[AsideMark, str]]) -> list[str]:
+    # the first names of each dataset that have a fault in common
+    groups: dict[tuple[str, str], list[str]] = {}
+    for mark, why in faults:
+        groups.setdefault((mark.dataset, why), []).append(mark.transaction)
+    return [f"{first_of(names, _NAMED)} of {dataset}: {why}" for (dataset, why), names in groups.items()]
 
 
 class TrashRequest(Request):
     """Datasets of which set aside transactions are listed."""
 
     datasets: DatasetGlobs = ("*",)
+    as_of: AsOf = Field(default=None, description=SIMULATED)
 
 
 @operation(Kind.LOOK, "retention trash", "retention trash -d 'lake/raw.*' -f json")
 def list_trash(request: TrashRequest, environment: Environment) -> Result:
     """List what sweeps have set aside. Until the time shown it can be restored; after it, the next run deletes it for good."""
+    rows, notes, over = list[AsideSum](), list[str](), list[str]()
     with environment.ledger_if_any() as ledger:
-        rows = _chosen(ledger, request.datasets) if ledger else []
-        notes = what_is_missing(environment, ledger)
+        if ledger:
+            at, rows = present_of(request.as_of, ledger), _chosen(ledger, request.datasets)
+            due = _chosen(ledger, request.datasets, at)
+            over = [f"The time of {_amount(due)} of it is over: the next run deletes it for good."] if due else []
+            notes = [*_warnings(ledger, rows, environment)]
+        notes = [*what_is_missing(environment, ledger), *notes]
     keys = ("dataset", "policy", "transactions", "bytes", "until", "last")
     return Result(
         headline="" if rows else "Nothing is set aside.",
+        sentences=over,
         tables=lambda: [_table(rows)] if rows else (),
-        notes=[*notes, *_warnings(rows, environment)],
+        notes=notes,
         data=[dict(zip(keys, row, strict=True)) for row in rows],
     )
 
 
-def _chosen(ledger: Ledger, globs: Sequence[str]) -> list[AsideSum]:
-    rows = ledger.trash.sums()
+def _chosen(ledger: Ledger, globs: Sequence[str], over_by: datetime | None = None) -> list[AsideSum]:
+    rows = ledger.trash.sums(over_by)
     chosen = {*DatasetFilter(globs).select({row.dataset for row in rows})}
     return [row for row in rows if row.dataset in chosen]
 
 
 def _table(rows: Sequence[AsideSum]) -> Table:
-    total = f"{count(sum(row.marks for row in rows), 'transaction')}, {size_of(sum(row.bytes for row in rows))} not yet freed"
-    title = f"Set aside: {total}, times in UTC"
+    title = f"Set aside: {_amount(rows)} not yet freed, times in UTC"
     columns = ("dataset", "policy", Count("transactions"), Size("not yet freed"), Minute("until"), Minute("the last until"))
     return table(title, columns, rows)
 
 
-def _warnings(rows: Sequence[AsideSum], environment: Environment) -> Iterator[str]:
+def _amount(rows: Sequence[AsideSum]) -> str:
+    return f"{count(sum(row.marks for row in rows), 'transaction')}, {size_of(sum(row.bytes for row in rows))}"
+
+
+def _warnings(ledger: Ledger, rows: Sequence[AsideSum], environment: Environment) -> Iterator[str]:
     settings = environment.settings
     undos = {policy.name: policy.undo for policy in read_policies(settings).policies} if rows else {}
+    # the ledger has the bytes as they were set aside; the store is asked for the place alone, which is cheap
+    places = ledger.trash.places(sorted({row.dataset for row in rows})[:_ASKED])
     for name, store in environment.stores(by_store(row.dataset for row in rows)).items():
         own = [undos.get(row.policy) or settings.realms.undo for row in rows if store_of(row.dataset) == name]
         longest = max(own, key=lambda undo: undo.length)
         try:
             texts = call_store(store, partial(store.undo_warnings, longest)) if isinstance(store, UndoStore) else ()
             yield from (f"{name}: {text}" for text in texts)
+            if not isinstance(store, LocatedStore):
+                continue
+            for dataset, planned in (each for each in places if store_of(each[0]) == name):
+                if not is_same_place(planned, call_store(store, partial(store.place, dataset)) or ""):
+                    yield f"{dataset} is not at {planned} any more: what lies in the trash there, and its bytes, may be gone."
         except Refused as fault:
             yield f"{name}: {fault}"
 
@@ -199,6 +332,9 @@ def empty_trash(request: EmptyTrashRequest, environment: Environment) -> Result:
 def _empty(request: EmptyTrashRequest, environment: Environment, shown: Collection[int] | None = None) -> Result:
     with environment.existing_ledger() as ledger:
         at, rows = present_of(request.as_of, ledger), _chosen(ledger, request.datasets)
+        if not rows and "*" not in request.datasets:
+            guess = did_you_mean(request.datasets[0], [row.dataset for row in ledger.trash.sums()], most=1) or ""
+            raise Refused(f"Nothing of {', '.join(request.datasets)} is set aside. {guess}".rstrip())
         _check_clock(ledger, environment, at)
         datasets, stores = sorted({row.dataset for row in rows}), environment.stores(by_store(row.dataset for row in rows))
         # the check covers due marks, and by the last of their times all of these are due
@@ -206,31 +342,52 @@ def _empty(request: EmptyTrashRequest, environment: Environment, shown: Collecti
             raise Refused(f"Nothing was deleted. {fault}")
         # loading records newer retain rules, which keep what the log does not have any more
         rulebook = load_rules(ledger, environment, request.actor, request.as_of)
-        faults = {name: str(fault) for name, fault in place_faults(ledger, stores.values()).items()}
+        faults = {name: f"the settings have no store named {name}" for name in by_store(datasets) if name not in stores}
+        faults |= {name: str(fault) for name, fault in place_faults(ledger, stores.values()).items()}
         faults |= {name: fault for name in by_store(datasets) if (fault := store_fault(rulebook, name))}
-        objected = {
+        refused = {
             row.dataset: f"{row.check} failed in {row.raised_by}: {row.sentence}."
             for row in ledger.objections.standing(set(datasets))
         }
-        named = {name: ledger.trash.named(name) for name in datasets if not {name, store_of(name)} & {*faults, *objected}}
-        marks = [mark for own in named.values() for mark in own.values() if shown is None or mark in shown]
-        with hold_leases(ledger, named, request.actor) as held:
+        names = [name for name in datasets if not {name, store_of(name)} & {*faults, *refused}]
+        recheck = Recheck(
+            ledger, environment.settings, ledger.clock.due_by(request.as_of), rulebook.file_holds(), files=rulebook.files
+        )
+        with hold_leases(ledger, names, request.actor) as held:
+            marks = [mark for mark in ledger.trash.marks(held.leases) if mark.order is None]
+            marks = [mark for mark in marks if shown is None or mark.id in shown]
+            checked, unread = _recheck(recheck, stores, marks)
             asked = AskedBy(request.actor, request.reason)
-            begun = ledger.trash.begin(held.leases.values(), marks, Order.DELETE_ASIDE, asked)
+            begun = ledger.trash.begin(held.leases.values(), checked.go, Order.DELETE_ASIDE, asked)
         sweeper = Sweeper(ledger, stores, rulebook, request.as_of, request.actor, only=Order.DELETE_ASIDE)
-        results = [*sweeper.run(sorted({*begun.marks.values()}))]
-        refused = {**objected, **held.others, **begun.lost, **{f"{name}/*": fault for name, fault in faults.items()}}
-        members = {name: {key: mark for key, mark in own.items() if mark in begun.marks} for name, own in named.items()}
-        failures = [f"{name} was not swept: {why}" for name, why in refused.items()]
-        failures += _failures(ledger, results, members)
-    deleted = sum(result.outcomes[Outcome.DELETED] + result.outcomes[Outcome.ALREADY_GONE] for result in results)
-    freed = sum(result.bytes_freed for result in results)
+        ordered = [mark for mark in marks if mark.id in begun.marks]
+        ends, failures = _carry_out(sweeper, ordered)
+        refused = {**refused, **unread, **held.others, **begun.lost, **{f"{name}/*": fault for name, fault in faults.items()}}
+        failures += [f"{name} was not swept: {why}" for name, why in refused.items()]
+        failures += _grouped((mark, f"It stays set aside. {why}") for mark in marks if (why := checked.kept.get(mark.id)))
+    done = [end for end in ends.values() if end.outcome != Outcome.SET_ASIDE]
+    freed = sum(end.freed or 0 for end in done)
     return Result(
-        headline=f"Deleted for good: {count(deleted, 'transaction')}, {size_of(freed)} freed.",
+        headline=f"Deleted for good: {count(len(done), 'transaction')}, {size_of(freed)} freed.",
         failures=failures,
         failed=bool(failures),
-        data={"datasets": datasets, "deleted": deleted, "bytes_freed": freed},
+        data={"datasets": datasets, "deleted": len(done), "bytes_freed": freed},
     )
+
+
+def _recheck(recheck: Recheck, stores: Mapping[str, Store], marks: Sequence[AsideMark]) -> tuple[RecheckResult, dict[str, str]]:
+    # what may go by the logs as they are now, as the sweep asks again; and by dataset, why its log is no use
+    result, unread = RecheckResult(), dict[str, str]()
+    for name, own in by_store(sorted({mark.dataset for mark in marks})).items():
+        for share in call_store(stores[name], partial(stores[name].shares, own)):
+            of_share = frozenset(share)
+            here = [mark for mark in marks if mark.dataset in of_share]
+            readings, faults = _read(recheck.ledger, stores[name], share, here)
+            unread |= faults
+            if readings:
+                rows = recheck.ledger.trash.planned([mark.id for mark in here if mark.dataset not in faults])
+                result = result.with_(recheck.check(joined(readings), rows, stores[name].capabilities))
+    return result, unread
 
 
 @examples(*empty_trash.examples)
@@ -241,11 +398,13 @@ def empty_command(format_: str, **given: Any) -> ExitCode:
     request, environment, shown = EmptyTrashRequest(**given_fields(given)), find_environment(), None
     if is_on_terminal() and not request.yes:
         with environment.existing_ledger() as ledger:
-            rows = _chosen(ledger, request.datasets)
             # more may be set aside before the answer: nobody was asked about that
-            shown = {mark for row in rows for mark in ledger.trash.named(row.dataset).values()}
-        print_parts([_table(rows)], err=format_ == "json")
-        if not confirm("Delete it for good?", err=format_ == "json"):
+            names = DatasetFilter(request.datasets).select(sorted({row.dataset for row in ledger.trash.sums()}))
+            shown = {mark.id for mark in ledger.trash.marks(names)}
+            rows = _chosen(ledger, request.datasets)
+        if rows:
+            print_parts([_table(rows)], err=format_ == "json")
+        if rows and not confirm("Delete it for good?", err=format_ == "json"):
             say("Nothing was deleted.")
             return ExitCode.FAILED
     with progress(empty_trash.progress):
@@ -253,5 +412,5 @@ def empty_command(format_: str, **given: Any) -> ExitCode:
     return show(request, result, format_)
 
 
-trash = group(list_trash, "trash", empty_command)
+trash = group(list_trash, "trash", empty_command, command(forget_trash, "forget"))
 restore_command = command(restore, "restore")

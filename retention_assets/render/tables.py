@@ -129,7 +129,7 @@ def hold_table(holds: Sequence[Row]) -> Table:
     rows = [
         (
             hold["name"], "policy file" if hold["source"] == "file" else "ledger", _scope(hold["scope"]["datasets"]),
-            ", ".join(hold["scope"].get("transactions", ("by its lines",)) or ("all",)), hold["owner"],
+            first_of(hold["scope"].get("transactions", ("by its lines",)) or ("all",)), hold["owner"],
             minute_of(hold["until"]) or "it is released", hold["reason"],
         )
         for hold in holds

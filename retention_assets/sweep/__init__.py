@@ -2,6 +2,7 @@
 
 from retention_assets.sweep.dataset_sweep import SweepResult
 from retention_assets.sweep.engine import Sweeper, cut_datasets, stop_on_signals
+from retention_assets.sweep.execute import find_there
 from retention_assets.sweep.opening import classes_of, opening_of
 from retention_assets.sweep.permit import PartBegunAnew, SweepPermit, hold_leases
 from retention_assets.sweep.postpone_expiry import PostponementResult, postpone_expiry, postpone_expiry_dry_run
@@ -11,6 +12,6 @@ from retention_assets.sweep.recheck import Recheck, RecheckResult
 
 __all__ = [
     "PartBegunAnew", "PostponementResult", "Recheck", "RecheckResult", "StoreReading", "SweepPermit", "SweepResult",
-    "Sweeper", "classes_of", "cut_datasets", "hold_leases", "opening_of", "postpone_expiry", "postpone_expiry_dry_run",
-    "read_fresh", "stop_on_signals", "write_confirmed",
+    "Sweeper", "classes_of", "cut_datasets", "find_there", "hold_leases", "opening_of", "postpone_expiry",
+    "postpone_expiry_dry_run", "read_fresh", "stop_on_signals", "write_confirmed",
 ]  # fmt: skip

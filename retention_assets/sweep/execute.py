@@ -115,6 +115,26 @@ def execute_order(
     ]
 
 
+def find_there(store: Store, dataset: str, rows: pa.Table) -> dict[int, str]:
+    """Ask a store about set aside marks (rows of their plans): why each is not gone from the trash. Gone ones have no answer.
+
+    It is an order to delete without any permit, so that nothing can go, whatever the store finds.
+    """
+
+    def refuse() -> None:
+        raise Withheld("something of it is in the trash, or the store can't tell")
+
+    targets = {
+        row["id"]: Target(
+            row["transaction"], row["note"], place_known=row["place"] is not None, begun_earlier=True,
+            aside=f"{row['plan']}/{row['id']}",
+        )
+        for row in rows.to_pylist()
+    }  # fmt: skip
+    answers = execute_order(store, dataset, targets, Order.DELETE_ASIDE, 1, refuse)
+    return {one.mark: one.error or one.outcome for one in answers if one.outcome is not Outcome.ALREADY_GONE}
+
+
 def execute_expiry(
     store: Store, dataset: str, targets: Mapping[int, Target], at: datetime | None, parallelism: int, permit: Permit
 ) -> list[Settlement]:

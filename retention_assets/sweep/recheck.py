@@ -186,8 +186,12 @@ class Recheck:
                 if realm_of(version[0]) is None and version not in self._in_force:
                     part = self._recheck_in_force(log, of_version, part, holds, capabilities)
             result = result.with_(part)
-        shown = marks if self.confirmed is None else marks.filter(pa.array(is_in_log(marks, self.confirmed)))
-        result = replace(result, go=result.go & frozenset([*shown["id"].to_pylist(), *aside["id"].to_pylist()]))
+        if self.confirmed is not None:
+            shown = [rows.filter(pa.array(is_in_log(rows, self.confirmed))) for rows in (marks, aside)]
+            if len(aside):
+                # what comes back deletes nothing
+                shown.append(aside.filter(pc.equal(aside["order"], Order.RESTORE)))
+            result = replace(result, go=result.go & frozenset(mark for rows in shown for mark in rows["id"].to_pylist()))
         if not datasets_sharing(log.datasets):
             return result
         # a person's order to bring something back takes nothing

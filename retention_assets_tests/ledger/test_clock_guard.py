@@ -254,6 +254,28 @@ def test_in_a_simulated_ledger_the_present_is_what_a_run_says(url: str) -> None:
             ledger.clock.check(T0, None)
 
 
+@pytest.mark.parametrize("simulated", [True, False])
+def test_a_simulated_clock_stands_at_the_newest_instant_that_was_seen_and_a_real_one_at_the_newest_mark(
+    url: str, simulated: bool
+) -> None:
+    with open_ledger(url, simulated=simulated) as ledger:
+        ledger.marks.mark(candidates(["T1"]), T0, "evaluation")
+        # nothing was marked then
+        ledger.clock.check(T0 + WEEK, None)
+        ledger.clock.see(T0 + 8 * DAY)
+        ledger.clock.see(T0 + DAY)
+        assert ledger.clock.times().newest_seen_at == T0 + 8 * DAY
+        assert ledger.clock.check(T0 + 8 * DAY - 5 * MINUTE, None) is None
+        for before in (T0 + 8 * DAY - 5 * MINUTE - timedelta(seconds=1), T0):
+            if simulated:
+                with pytest.raises(Refused, match="simulated and stands at 2026-01-09 00:00 UTC"):
+                    ledger.clock.check(before, None)
+            else:
+                assert ledger.clock.check(before, None) is None
+        ledger.clock.reset(T0 + DAY, "ann", "back to then")
+        assert ledger.clock.check(T0 + DAY, None) is None
+
+
 def test_a_simulated_ledger_is_refused_to_a_real_clock_and_one_without_a_record_may_become_either(url: str) -> None:
     open_ledger(url, simulated=False).close()
     open_ledger(url).close()

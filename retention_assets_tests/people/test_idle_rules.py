@@ -50,6 +50,24 @@ def test_rules_that_mean_something_are_not_said(judged: Lake, run: Run) -> None:
     assert (code, "No store has a dataset of lake/order?s. Did you mean lake/orders?" in err) == (1, True)
 
 
+@pytest.mark.parametrize("names", ["['S1']", "['S[12]']", ""], ids=["a name", "a glob", "all"])
+def test_a_hold_over_what_is_set_aside_holds_something(names: str, lake: Lake, run: Run, local_spark: None) -> None:
+    """The log does not have it any more, so that no evaluation does."""
+    lake.says(OLD.replace("sweep:", "undo: 14d, sweep:"))
+    lake.has(HISTORY).has(HISTORY, "lake/dropped").marks()
+    lake.sweeps(DUE)
+    lake.forgets("S1")
+    lake.forgets("S2")
+    (lake.folder / "log" / "lake-dropped.jsonl").unlink()
+    assert run("run", "--mark-only", "--as-of", DUE.isoformat())[0] == 0
+    globs = f"transactions: {names}, " if names else ""
+    for dataset in ("lake/d", "lake/dropped", "lake/*"):
+        lake.says(OLD, f"{{name: h, datasets: ['{dataset}'], {globs}reason: r}}")
+        assert "Hold h holds nothing" not in run("validate")[2], dataset
+    lake.says(OLD, "{name: h, datasets: ['lake/d'], transactions: ['S1', 'S9'], reason: r}")
+    assert "Hold h holds nothing by 'S9'." in run("validate")[2]
+
+
 def test_before_anything_was_judged_nothing_is_said(lake: Lake, run: Run) -> None:
     lake.has(HISTORY).says(OLD.replace("lake/*", "lake/none"))
     assert "is about no dataset" not in run("validate")[2]

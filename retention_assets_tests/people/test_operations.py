@@ -163,10 +163,20 @@ CASES: dict[str, tuple[str, Mapping[str, Any]]] = {
     "clock_accept": ("clock accept", {"as_of": DAY, "actor": "ann"}),
     "clock_reset": ("clock reset", {"as_of": text_of(AS_OF - timedelta(days=1)), **SAID}),
     "restore": ("restore lake/u S1 S2", {"dataset": "lake/u", "transactions": ["S1", "S2"], "as_of": DAY, **SAID}),
+    "forget_trash": ("trash forget lake/u S1", {"dataset": "lake/u", "transactions": ["S1"], "as_of": DAY, **SAID}),
     "empty_trash": ("trash empty", {"datasets": ["lake/u"], "as_of": DAY, **SAID}),
     "scan_accept": ("scans blobs accept 1", {"store": "blobs", "scan": 1, **SAID}),
     "housekeeping": ("housekeeping", {"as_of": DAY, "actor": "ann"}),
 }
+
+
+def loses_its_trash(place: Place) -> None:
+    (folder,) = (place.lake.folder / "data" / ".retention-trash").glob("*/*/S1")
+    shutil.rmtree(folder)
+
+
+# What is other before some of them.
+PREPARED = {"forget_trash": loses_its_trash}
 
 
 def typed(job: str, words: str, form: Mapping[str, Any]) -> list[str]:
@@ -188,13 +198,13 @@ def test_every_operation_is_tried_and_whoever_acts_is_recorded() -> None:
 
 @pytest.mark.parametrize("job", CASES)
 def test_command_and_job_give_the_same_and_record_the_same(place: Place, job: str) -> None:
-    words, form = CASES[job]
-    place.begin()
+    (words, form), prepare = CASES[job], PREPARED.get(job)
+    place.begin(prepare)
     before = place.record()
     printed, refused = place.command(typed(job, words, form))
     assert refused is None
     by_command, acts = place.record(), place.acts()
-    place.begin()
+    place.begin(prepare)
     metadata, refused = place.job(OPERATIONS[job].job, form)
     assert refused is None
     assert place.record() == by_command

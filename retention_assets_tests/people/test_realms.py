@@ -9,6 +9,8 @@ import pytest
 from retention_assets.datasets import DatasetFilter
 from retention_assets.ledger import Ledger, Publication
 from retention_assets.pipeline.stage import write_log
+from retention_assets.policy import parse_duration
+from retention_assets.settings import load_settings
 from retention_assets.stores.logs import choose_datasets, read_share
 from retention_assets_tests.people.conftest import LEDGER, Json, Run
 from retention_assets_tests.sweep.lakes import Lake
@@ -41,12 +43,28 @@ def test_before_a_purge_a_person_hears_for_how_long_it_can_be_undone_and_where_n
         assert f"due 7 days later. What is swept can be restored for 14 days{unless}. To confirm" in run(*PURGE)[2]
 
 
-@pytest.mark.parametrize("call", [(*PURGE, "--yes"), (*PURGE[:3], "INACTIVE", *PURGE[4:6])], ids=["purging", "inactive"])
-def test_a_grace_below_that_of_the_settings_is_refused(call: tuple[str, ...], ledger: Ledger, run: Run) -> None:
-    code, _, err = run(*call, "--grace", "0s")
+CALLS = {"PURGING": (*PURGE, "--yes"), "INACTIVE": (*PURGE[:3], "INACTIVE", *PURGE[4:6])}
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+@pytest.mark.parametrize("grace", ["0s", "1s", "1d", "6d", "604799s"])
+def test_a_grace_below_that_of_the_settings_is_refused(grace: str, call: tuple[str, ...], ledger: Ledger, run: Run) -> None:
+    code, _, err = run(*call, "--grace", grace)
     assert code == 2
-    assert "grace: is shorter than realms.min_grace in the settings (found 0s); expected at least 1w" in err
+    assert f"grace: is shorter than realms.min_grace in the settings (found {grace}); expected at least 1w" in err
     assert ledger.realms.of("acme").status == "ACTIVE"
+
+
+@pytest.mark.parametrize("status", CALLS)
+@pytest.mark.parametrize("grace", ["1w", "7d", "604801s", "8d", "1mo"])
+def test_a_grace_of_that_of_the_settings_or_above_is_taken(grace: str, status: str, ledger: Ledger, run: Run) -> None:
+    assert run(*CALLS[status], "--grace", grace)[0] == 0
+    realm = ledger.realms.of("acme")
+    assert (realm.status, realm.grace) == (status, parse_duration(grace))
+    # what purging marks has it, and never less than the settings say by then
+    settings = load_settings(Path("retention.yaml")).realms
+    assert settings.grace_of(realm.grace) == realm.grace
+    assert settings.model_copy(update={"min_grace": parse_duration("60d")}).grace_of(realm.grace) == parse_duration("60d")
 
 
 def test_without_a_terminal_purging_needs_a_yes(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

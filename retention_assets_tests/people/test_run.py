@@ -1,7 +1,10 @@
 """`retention run`: the whole cycle without a UI, its question at a terminal, and the bound on what is swept after a yes."""
 
 import json
+import os
+import pkgutil
 import re
+import signal
 import sys
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -14,9 +17,11 @@ import pytest
 
 from retention_assets.dagster import headless
 from retention_assets.dagster.headless import JobResult, run_job
+from retention_assets.definitions import build_defs
 from retention_assets.environment import Environment
 from retention_assets.frames import TIMES
-from retention_assets.outcomes import Outcome
+from retention_assets.ledger import AskedBy
+from retention_assets.outcomes import Order, Outcome
 from retention_assets.people.output import echo
 from retention_assets.people.plan import PlanRequest, make_plan
 from retention_assets.settings import Settings
@@ -26,6 +31,7 @@ from retention_assets_tests.local_spark import place_here
 from retention_assets_tests.people.conftest import DONE, FAILED, REFUSED, Run
 from retention_assets_tests.people.terminals import at_terminal
 from retention_assets_tests.sweep.lakes import DUE, MARKED, OLD, Lake
+from retention_assets_tests.sweep.marked import begin
 
 HISTORY = "main: S1:SNAPSHOT@90d=10 - S2:SNAPSHOT@80d=10 - S3:SNAPSHOT@40d=10 - S4:SNAPSHOT@1d=10"
 WHOLE = {"S1", "S2", "S3", "S4"}
@@ -282,6 +288,100 @@ def test_what_an_earlier_sweep_began_is_finished_only_if_it_was_shown(due: Lake)
     due.sweeps(confirmed=shown(due, "S2", "S3"))
     assert due.there() == {"S1", "S4"}
     assert due.statuses() == {"S1": "SWEEPING", "S2": "SWEPT", "S3": "SWEPT"}
+
+
+ASIDE_UNTIL = DUE + timedelta(days=14)
+
+
+@pytest.fixture
+def over(due: Lake) -> Lake:
+    """What was due is set aside, and another dataset has something due on the day on which that goes for good."""
+    due.says(OLD.replace("sweep:", "undo: 14d, sweep:"))
+    due.sweeps()
+    due.says(OLD)
+    due.has(HISTORY, "lake/f").marks(ASIDE_UNTIL - timedelta(days=8))
+    return due
+
+
+def in_trash(lake: Lake) -> set[str]:
+    return {folder.name for folder in (lake.folder / "data" / ".retention-trash").glob("*/*/*")}
+
+
+def agreed_at(lake: Lake, as_of: datetime) -> pa.Table:
+    return make_plan(PlanRequest(as_of=as_of), Environment(lake.settings)).confirmable
+
+
+def test_what_comes_to_the_end_of_its_window_after_it_was_asked_about_stays(over: Lake) -> None:
+    agreed = agreed_at(over, ASIDE_UNTIL - timedelta(seconds=1))
+    assert {row["dataset"] for row in agreed.to_pylist()} == {"lake/f"}
+    swept = over.sweeps(ASIDE_UNTIL, confirmed=agreed)
+    assert swept["lake/f"].outcomes == {Outcome.DELETED: 3}
+    assert in_trash(over) == {"S1", "S2", "S3"}
+    agreed = agreed_at(over, ASIDE_UNTIL)
+    assert len(agreed) == 3
+    # Of what was shown some is left out: it stays as well.
+    over.sweeps(ASIDE_UNTIL, confirmed=agreed.filter(pa.compute.not_equal(agreed["transaction"], "S2")))
+    assert (in_trash(over), over.verified()) == ({"S2"}, ())
+    over.sweeps(ASIDE_UNTIL)
+    assert in_trash(over) == set()
+
+
+def test_what_a_person_brings_back_needs_no_yes(over: Lake) -> None:
+    """The restore was killed, and the next run finishes it."""
+    with over.opened() as ledger:
+        begin(ledger, "lake/d", Order.RESTORE, AskedBy("ann", "we need it"), ["S1"])
+    assert "S1" not in agreed_at(over, ASIDE_UNTIL).filter(pa.compute.field("dataset") == "lake/d")["transaction"].to_pylist()
+    over.sweeps(ASIDE_UNTIL, confirmed=agreed_at(over, ASIDE_UNTIL - timedelta(days=8)))
+    assert (over.there(), in_trash(over)) == ({"S1", "S4"}, {"S2", "S3"})
+
+
+def test_a_yes_is_also_about_what_goes_from_the_trash(over: Lake) -> None:
+    at_end = ("--as-of", ASIDE_UNTIL.isoformat())
+    code, lines = at_terminal(over.folder, "run", *at_end, types="y\n", first=in_this_python)
+    assert "Set aside before, and now to be deleted for good: 3 (" in " ".join(lines)
+    assert (code, in_trash(over), over.there("lake/f")) == (DONE, set(), {"S4"}), lines
+    said = [json.loads(line) for line in acts_of(over)]
+    agreed = next(act["detail"] for act in said if act["deed"] == "CONFIRM")
+    assert (agreed["datasets"], agreed["transactions"]) == (["lake/d", "lake/f"], 6)
+
+
+def acts_of(lake: Lake) -> list[str]:
+    with lake.opened() as ledger:
+        return [*ledger.audit_lines()]
+
+
+def test_a_simulated_clock_stands_where_a_report_was_made(due: Lake, run: Run) -> None:
+    report = build_defs(due.settings).resolve_job_def("act_report")
+    for days in (3, 1):
+        assert report.execute_in_process(run_config={"as_of": (DUE + timedelta(days=days)).isoformat()}).success
+    code, _, err = run("run", *AT_DUE)
+    assert (code, "is simulated and stands at 2026-04-10 12:00 UTC" in err, due.there()) == (FAILED, True, WHOLE)
+
+
+# --- Ctrl-C ---
+
+
+def stopped_in_its_sweep() -> None:
+    """In a program: somebody types Ctrl-C while the first batch is deleted."""
+    in_this_python()
+    sweep = "retention_assets.stores.files.store.FilesStore.sweep"
+    deletes = pkgutil.resolve_name(sweep)
+
+    def types(*given: Any) -> Any:
+        os.kill(os.getpid(), signal.SIGINT)
+        return deletes(*given)
+
+    pytest.MonkeyPatch().setattr(sweep, types)
+
+
+def test_ctrl_c_in_a_sweep_ends_with_130_and_what_was_begun_is_settled(due: Lake) -> None:
+    code, lines = at_terminal(due.folder, "run", *AT_DUE, "--yes", first=stopped_in_its_sweep)
+    assert (code, "The sweep was stopped early. The next run continues it." in " ".join(lines)) == (130, True), lines
+    # one batch of two
+    assert sorted(due.statuses().values()) == ["MARKED", "SWEPT", "SWEPT"]
+    assert len(due.there()) == 2
+    due.sweeps()
+    assert (due.there(), due.verified()) == ({"S4"}, ())
 
 
 def test_a_job_is_bound_by_its_file_and_sweeps_nothing_without_it(due: Lake, tmp_path: Path) -> None:

@@ -1,17 +1,21 @@
 """What people see of undo, and how they bring something back or delete it early: plan, run, marks, history, report, restore, trash."""
 
 import json
+import shutil
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
+from retention_assets.errors import Withheld
 from retention_assets.ledger import AskedBy
 from retention_assets.outcomes import Order
 from retention_assets.policy import text_of
+from retention_assets.stores.protocol import LocatedStore
 from retention_assets.sweep import hold_leases
-from retention_assets_tests.ledger.states import change_leases, take_lease, write_past_ledger
+from retention_assets_tests.histories import AS_OF
+from retention_assets_tests.ledger.states import change_leases, ids, take_lease, write_past_ledger
 from retention_assets_tests.people.conftest import DONE, FAILED, TO_DO, Json, Run, error_of
 from retention_assets_tests.people.terminals import at_terminal
 from retention_assets_tests.sweep.lakes import DUE, FIVE, MARKED, OLD, Lake
@@ -169,19 +173,146 @@ def test_what_cannot_come_back_is_named_and_nobody_elses_hold_is_released(aside:
     assert [hold["name"] for hold in found("hold", "--list")] == ["legal"]
     code, out, err = run("restore", "lake/d", "S1", "S2", *WHY, *at(DUE))
     assert (code, "Restored: 1 transaction of lake/d, 29 B." in out, "S1 of lake/d: " in err) == (FAILED, True, True)
-    assert [hold["name"] for hold in found("hold", "--list")] == ["legal", "restored-lake/d-S1-and-1-more"]
+    # S1 did not come back, so nothing but S2 is held.
+    assert [(hold["name"], hold["scope"]["transactions"]) for hold in found("hold", "--list")] == [
+        ("legal", ["S1"]), ("restored-lake/d-S2", ["S2"]),
+    ]  # fmt: skip
     assert aside.verified() == ()
 
 
-def test_a_store_that_is_away_leaves_it_begun_and_the_hold_in_force(aside: Lake, run: Run, found: Json) -> None:
-    log = aside.folder / "log"
-    log.rename(aside.folder / "away")
-    code, _, err = run("restore", "lake/d", "S1", *WHY, *at(DUE))
-    assert (code, "The next `retention run` goes on with it." in err) == (FAILED, True)
-    assert [hold["name"] for hold in found("hold", "--list")] == ["restored-lake/d-S1"]
-    (aside.folder / "away").rename(log)
-    aside.sweeps(DUE)
+def test_an_answer_is_about_the_lives_that_were_ordered(aside: Lake, run: Run, found: Json) -> None:
+    """Two lives of S1 are set aside. The newer one is back, so there is no place for the older one."""
+    aside.comes_again("S1", opened_at="2026-02-01T00:00:00Z", closed_at="2026-02-02T00:00:00Z")
+    again = DUE + timedelta(days=8)
+    assert aside.marks(DUE) == 1
+    aside.sweeps(again)
+    assert found("trash")[0]["transactions"] == 6
+    assert run("restore", "lake/d", "S1", *WHY, *at(again))[1].startswith("Restored: 1 transaction of lake/d, 29 B.\n")
+    before = aside.left(), found("hold", "--list")
+    refused = error_of(run("restore", "lake/d", "S1", *WHY, *at(again)), FAILED)
+    assert "The log of lake/d has another transaction named S1 now" in refused
+    # Without a log to compare with, its place is taken all the same.
+    aside.forgets("S1")
+    code, out, err = run("restore", "lake/d", "S1", *WHY, *at(again))
+    assert (code, out) == (FAILED, "Restored: 0 transactions of lake/d, 0 B.\n")
+    assert err.startswith("S1 of lake/d: ")
+    assert "None" not in err
+    assert (aside.left(), found("hold", "--list")) == before
+    assert aside.verified() == ()
+
+
+OPENED = text_of(AS_OF - timedelta(days=90, microseconds=1))
+OTHERS: Mapping[str, Mapping[str, Any]] = {
+    "opened earlier": {"opened_at": OPENED},
+    "closed later": {"closed_at": "2026-01-31T12:00:00.000001Z"},
+    "another": {"opened_at": "2026-02-01T00:00:00Z", "closed_at": "2026-02-02T00:00:00Z"},
+    "open": {"status": "OPEN", "closed_at": None},
+}
+
+
+@pytest.mark.parametrize("change", OTHERS.values(), ids=OTHERS)
+def test_nothing_is_put_in_the_place_of_another_life(change: Mapping[str, Any], aside: Lake, run: Run, found: Json) -> None:
+    aside.comes_again("S1", **change)
+    shutil.rmtree(aside.place("lake/d", "S1"))
+    before, acts = aside.left(), acts_of(aside)
+    refused = error_of(run("restore", "lake/d", "S1", "S2", *WHY, *at(DUE)), FAILED)
+    assert "The log of lake/d has another transaction named S1 now, with other times or not closed." in refused
+    assert refused.endswith("Nothing was changed.\n")
+    assert (aside.left(), acts_of(aside), found("hold", "--list")) == (before, acts, [])
+
+
+def acts_of(lake: Lake) -> list[str]:
+    with lake.opened() as ledger:
+        return [*ledger.audit_lines()]
+
+
+def is_away(lake: Lake) -> None:
+    (lake.folder / "log").rename(lake.folder / "away")
+
+
+def is_unsound(lake: Lake) -> None:
+    lake.branches("main", "S1")
+
+
+def has_moved(lake: Lake) -> None:
+    store = lake.stores["lake"]
+    assert isinstance(store, LocatedStore)
+    with lake.opened() as ledger:
+        # as each run notes it
+        ledger.places.note({"lake": str(store.place("lake/d"))}, "run", "The store joins.", {})
+    (lake.folder / "data").rename(lake.folder / "elsewhere")
+    (lake.folder / "data").mkdir()
+
+
+@pytest.mark.parametrize("happens", [is_away, is_unsound, has_moved])
+@pytest.mark.parametrize("command", [("restore", "lake/d", "S1"), ("trash", "empty"), ("trash", "forget", "lake/d", "S1")])
+def test_what_can_not_be_done_now_is_refused_and_nothing_is_ordered(
+    command: tuple[str, ...], happens: Any, aside: Lake, run: Run, found: Json
+) -> None:
+    happens(aside)
+    acts = acts_of(aside)
+    assert run(*command, *WHY, *at(DUE))[0] == FAILED
+    assert (acts_of(aside), found("hold", "--list")) == (acts, [])
+    with aside.opened() as ledger:
+        assert len(ledger.trash.named("lake/d")) == 5
+
+
+def test_what_could_not_be_emptied_does_not_go_later(aside: Lake, run: Run) -> None:
+    is_away(aside)
+    assert run("trash", "empty", *WHY, *at(DUE))[0] == FAILED
+    (aside.folder / "away").rename(aside.folder / "log")
+    aside.sweeps(DUE + timedelta(days=3))
+    assert len(in_trash(aside)) == 5
+    assert run("restore", "lake/d", "S1", *WHY, *at(DUE + timedelta(days=3)))[0] == DONE
     assert aside.there() - {""} == {"S1", "S6"}
+
+
+@pytest.mark.parametrize("command", [("restore", "lake/d", "S1", "S2"), ("trash", "empty")])
+@pytest.mark.parametrize("fault", ["no answer", "no permit", "an error", "stopped"])
+def test_what_was_begun_and_could_not_be_done_is_taken_back_at_once(
+    command: tuple[str, ...], fault: str, aside: Lake, run: Run, found: Json, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: Any, **__: Any) -> list[Any]:
+        if fault == "no answer":
+            return []
+        raise {"no permit": Withheld("no permit"), "an error": ValueError("broken"), "stopped": KeyboardInterrupt()}[fault]
+
+    before, target = aside.left(), "retention_assets.stores.files.store.FilesStore.carry_out"
+    with monkeypatch.context() as patch:
+        patch.setattr(target, fails)
+        code, out, err = run(*command, *WHY, *at(DUE))
+    assert code == (130 if fault == "stopped" else FAILED)
+    assert out in ("", "Restored: 0 transactions of lake/d, 0 B.\n", "Deleted for good: 0 transactions, 0 B freed.\n")
+    assert "None" not in err
+    with aside.opened() as ledger:
+        assert len(ledger.trash.named("lake/d")) == 5
+    assert found("hold", "--list") == []
+    aside.sweeps(DUE + timedelta(days=3))
+    assert (aside.left(), aside.verified()) == (before, ())
+
+
+def test_no_policy_brake_or_objection_stands_between_a_person_and_her_data(aside: Lake, run: Run) -> None:
+    objected(aside)
+    aside.configures(brake={"usual": 1, "share": 0.0001})
+    (aside.folder / "policies" / "p.yaml").write_text("policies: [{name: broken")
+    code, out, err = run("restore", "lake/d", "S1", *WHY, *at(DUE))
+    assert (code, out.splitlines()[0]) == (DONE, "Restored: 1 transaction of lake/d, 29 B."), err
+    assert run("trash", "empty", *WHY, *at(DUE))[0] == 2
+    assert len(in_trash(aside)) == 4
+
+
+def test_a_restore_of_very_many_comes_back_under_one_hold_that_can_be_read(lake: Lake, run: Run, found: Json) -> None:
+    names = [f"R{number:04}" for number in range(999)]
+    lake.has("-: " + " - ".join(f"{name}:RECORD@90d=10" for name in names), "lake/many")
+    lake.marks()
+    lake.sweeps(DUE)
+    code, out, _ = run("restore", "lake/many", *names, *WHY, *at(DUE))
+    assert (code, out.splitlines()[0]) == (DONE, "Restored: 999 transactions of lake/many, 48.8 KiB.")
+    (hold,) = found("hold", "--list")
+    assert (hold["name"], hold["scope"]["transactions"]) == ("restored-lake/many-R0000-and-998-more", names)
+    shown = run("hold", "--list")[1]
+    assert ("R0002" in shown, "996" in shown, "R0003" in shown, len(shown.splitlines()) < 20) == (True, True, False, True)
+    assert lake.marks(DUE + timedelta(days=30)) == 0
 
 
 def test_the_present_can_be_named_only_where_the_clock_is_simulated(aside: Lake, run: Run) -> None:
@@ -200,12 +331,15 @@ def test_what_is_kept_stays_in_the_trash_and_is_named(aside: Lake, run: Run, fou
     # A rule that no run has loaded yet, about something that the log has lost.
     aside.forgets("S1")
     aside.says(UNDO, retain="{name: new, reason: why, datasets: {include: ['*']}, where: \"transaction = 'S1'\"}")
-    assert found("trash", "empty", "-d", "ice/*", *WHY, *at(DUE)) == {"datasets": [], "deleted": 0, "bytes_freed": 0}
     code, out, err = run("trash", "empty", "-d", "lake/*", *WHY, *at(DUE))
     assert (code, out) == (FAILED, "Deleted for good: 3 transactions, 87 B freed.\n")
     assert "S1 of lake/d: It stays set aside." in err
     assert "S4 of lake/d: It stays set aside. Hold 'legal' keeps it." in err
     assert in_trash(aside) == {"S1", "S4"}
+    # They were asked about, and not begun.
+    assert "attempts" not in found("history", "lake/d", "S4")["transactions"][0]["words"]
+    with aside.opened() as ledger:
+        assert {row["attempts"] for row in ledger.marks.table(["lake/d"], ["SWEPT"]).to_pylist()} == {0}
     life = found("history", "lake/d", "S2")["transactions"][0]
     assert "by ann, because: we need them; policy old@1 marked it" in life["words"]
     assert aside.verified() == ()
@@ -257,7 +391,121 @@ def test_a_terminal_shows_what_goes_and_asks(answer: str, left: int, aside: Lake
     code, lines = at_terminal(aside.folder, "trash", "empty", *WHY, *at(DUE), types=f"{answer}\n")
     shown = "\n".join(lines)
     assert shown.index("Set aside: 5 transactions, 145 B not yet freed") < shown.index("Delete it for good? [y/N]")
-    assert (code, len(in_trash(aside))) == ((FAILED, 5) if left else (DONE, 0))
+    assert (code, len(in_trash(aside))) == ((FAILED, 5) if left else (DONE, 0)), shown
+
+
+def test_a_yes_empties_at_most_what_was_shown(lake: Lake, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While it asks, more is set aside: of the same dataset, and of another one."""
+    lake.hold("lake/d", "S5")
+    lake.sweeps(DUE)
+    later = DUE + timedelta(days=8)
+
+    def answers(_: str) -> str:
+        with lake.opened() as ledger:
+            ledger.holds.release("legal", "ann", "over")
+        lake.has(FIVE, "lake/e").marks(DUE)
+        lake.sweeps(later)
+        return "y"
+
+    monkeypatch.setattr("retention_assets.people.trash.is_on_terminal", lambda: True)
+    monkeypatch.setattr("click.termui.visible_prompt_func", answers)
+    assert in_trash(lake) == {"S1", "S2", "S3", "S4"}
+    code, out, _ = run("trash", "empty", *WHY, *at(later))
+    assert (code, "Set aside: 4 transactions, 116 B not yet freed" in out) == (DONE, True)
+    assert out.splitlines()[-1] == "Deleted for good: 4 transactions, 116 B freed."
+    with lake.opened() as ledger:
+        assert [row[:3] for row in ledger.trash.sums()] == [("lake/d", "old", 1), ("lake/e", "old", 5)]
+    assert in_trash(lake) == {"S1", "S2", "S3", "S4", "S5"}
+
+
+@pytest.mark.parametrize(
+    ("glob", "sentence"),
+    [("lake/D", "Nothing of lake/D is set aside. Did you mean lake/d?\n"), ("ice/*", "Nothing of ice/* is set aside.\n")],
+)
+def test_a_glob_that_matches_nothing_is_said_and_asked_about_by_nobody(glob: str, sentence: str, aside: Lake, run: Run) -> None:
+    assert error_of(run("trash", "empty", "-d", glob, *WHY, *at(DUE)), FAILED) == sentence
+    code, lines = at_terminal(aside.folder, "trash", "empty", "-d", glob, *WHY, *at(DUE))
+    assert (code, sentence.strip() in lines, "Delete it for good?" in "".join(lines)) == (FAILED, True, False)
+    assert len(in_trash(aside)) == 5
+
+
+def test_an_empty_trash_is_emptied_without_a_fault(lake: Lake, run: Run) -> None:
+    assert run("trash", "empty", *WHY, *at(DUE)) == (DONE, "Deleted for good: 0 transactions, 0 B freed.\n", "")
+
+
+def test_the_list_says_what_goes_with_the_next_run(aside: Lake, run: Run) -> None:
+    assert "is over" not in run("trash", *at(UNTIL - timedelta(seconds=1)))[1]
+    said = run("trash", *at(UNTIL))[1]
+    assert said.startswith("The time of 5 transactions, 145 B of it is over: the next run deletes it for good.\n")
+    aside.configures(clock={}, ledger=f"sqlite:///{aside.folder}/real.db")
+    with aside.opened():
+        pass
+    assert run("trash", *at(DUE))[0] == 2
+
+
+def test_the_list_says_where_the_trash_is_not_any_more(aside: Lake, run: Run) -> None:
+    assert "any more" not in run("trash")[2]
+    has_moved(aside)
+    code, out, err = run("trash")
+    assert (code, "Set aside: 5 transactions, 145 B not yet freed" in out) == (DONE, True)
+    assert "lake/d is not at " in err
+    assert "any more: what lies in the trash there, and its bytes, may be gone." in err
+
+
+# --- trash forget ---
+
+
+def loses(lake: Lake, *names: str) -> None:
+    """Somebody removes it by hand."""
+    for name in names:
+        (folder,) = (lake.folder / "data" / ".retention-trash").glob(f"*/*/{name}")
+        shutil.rmtree(folder.parent)
+
+
+def test_what_is_gone_from_the_trash_is_forgotten_by_name_and_frees_nothing(aside: Lake, run: Run, found: Json) -> None:
+    loses(aside, "S1", "S2")
+    before = aside.left()
+    answer = found("trash", "forget", "lake/d", "S2", "S1", *WHY, *at(DUE))
+    assert answer == {"dataset": "lake/d", "forgotten": ["S1", "S2"]}
+    assert (aside.left(), found("trash")[0]["transactions"], aside.verified()) == (before, 3, ())
+    life = found("history", "lake/d", "S1")["transactions"][0]
+    assert "and already gone at " in life["words"]
+    assert "by ann, because: we need them; policy old@1 marked it" in life["words"]
+    rows = {row["transaction"]: row for row in found("marks", "-s", "SWEPT")}
+    assert [(rows[name]["status"], rows[name]["until"]) for name in ("S1", "S2")] == [("SWEPT", None)] * 2
+    with aside.opened() as ledger:
+        ends = ledger.trash.ends(ids(ledger, "S1", "S2")).values()
+        assert [(end.outcome, end.freed) for end in ends] == [("ALREADY_GONE", 0)] * 2
+        assert sum(row["bytes_freed"] for row in ledger.reports.of(DUE.date())) == 0
+    again = error_of(run("trash", "forget", "lake/d", "S1", *WHY, *at(DUE)), FAILED)
+    assert "S1 of lake/d is not set aside" in again
+
+
+@pytest.mark.parametrize("names", ["S2", "S1 S2", "S1 S2 S3 S4 S5"])
+def test_nothing_is_forgotten_that_is_in_the_trash(names: str, aside: Lake, run: Run) -> None:
+    loses(aside, "S1")
+    before, acts = aside.left(), acts_of(aside)
+    refused = error_of(run("trash", "forget", "lake/d", *names.split(), *WHY, *at(DUE)), FAILED)
+    assert "of lake/d: something of it is in the trash, or the store can't tell" in refused
+    assert ("S2" in refused, "S1" in refused, refused.endswith("Nothing was changed.\n")) == (True, False, True)
+    assert (aside.left(), acts_of(aside)) == (before, acts)
+
+
+def test_nothing_is_forgotten_while_there_is_no_sign_of_the_data(aside: Lake, run: Run) -> None:
+    """The disk is not mounted."""
+    shutil.rmtree(aside.folder / "data")
+    (aside.folder / "data").mkdir()
+    acts = acts_of(aside)
+    assert "Nothing was changed." in error_of(run("trash", "forget", "lake/d", "S1", *WHY, *at(DUE)), FAILED)
+    assert acts_of(aside) == acts
+
+
+def test_a_file_that_was_put_into_the_trash_is_not_forgotten(aside: Lake, run: Run) -> None:
+    (folder,) = (aside.folder / "data" / ".retention-trash").glob("*/*/S1")
+    (folder / "late").write_text("from somebody")
+    before = aside.left()
+    assert "S1 of lake/d: " in error_of(run("trash", "forget", "lake/d", "S1", *WHY, *at(DUE)), FAILED)
+    assert aside.left() == before
 
 
 def test_what_stands_in_the_place_of_something_set_aside_is_not_called_back(aside: Lake, run: Run, local_spark: None) -> None:
@@ -272,11 +520,14 @@ def test_a_store_that_the_settings_lack_refuses_before_anything_is_recorded(asid
     assert error_of(run("restore", "ice/d", "S1", *WHY, *at(DUE)), FAILED).startswith("The settings have no store named ice.")
 
 
-@pytest.mark.parametrize("command", [("restore", "lake/d", "S1"), ("trash", "empty", "--yes")])
+@pytest.mark.parametrize(
+    "command", [("restore", "lake/d", "S1"), ("trash", "empty", "--yes"), ("trash", "forget", "lake/d", "S1")]
+)
+@pytest.mark.parametrize("before", [MARKED - timedelta(days=1), DUE - timedelta(minutes=6)], ids=["the mark", "the sweep"])
 def test_a_time_before_that_of_the_last_run_is_refused_before_anything_is_recorded(
-    aside: Lake, run: Run, command: tuple[str, ...]
+    aside: Lake, run: Run, command: tuple[str, ...], before: datetime
 ) -> None:
-    code, _, err = run(*command, *WHY, *at(MARKED - timedelta(days=1)))
+    code, _, err = run(*command, *WHY, *at(before))
     assert (code, "clock of this environment is simulated" in err) == (FAILED, True)
     with aside.opened() as ledger:
         assert len(ledger.trash.named("lake/d")) == 5

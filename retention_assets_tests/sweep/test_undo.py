@@ -11,10 +11,12 @@ from typing import Any
 
 import pytest
 
+from retention_assets.frames import sound_log
 from retention_assets.ledger import AskedBy
 from retention_assets.outcomes import Order, Outcome
 from retention_assets.policy import Hold
-from retention_assets.sweep import SweepResult
+from retention_assets.stores.logs import tell_swept
+from retention_assets.sweep import SweepResult, find_there
 from retention_assets_tests.ledger.states import change_leases
 from retention_assets_tests.rounds import every
 from retention_assets_tests.stores.contract import Environment
@@ -329,3 +331,23 @@ def test_whoever_is_killed_leaves_each_whole_at_one_of_its_places(
                 assert store.data() == store.before
         if sweeper.exitcode == 0:
             break
+
+
+@pytest.mark.parametrize("kind", ["files", "objects", "iceberg", "delta"])
+def test_a_store_says_what_is_in_its_trash_and_deletes_nothing_of_it(
+    tmp_path: Path, kept: KeptWarehouse[dict[str, str]], kind: str
+) -> None:
+    """The order that asks has no permit."""
+    with marked(kind, tmp_path, kept) as store:
+        assert not store.sweeps().errors
+        before = store.data()
+        with store.opened() as ledger:
+            rows = ledger.trash.planned([mark.id for mark in ledger.trash.marks([store.dataset])])
+            log = sound_log(store.environment.store().read([store.dataset]))
+            opened = store.environment.store()
+            tell_swept(opened, store.dataset, log, lambda: ledger.marks.swept(store.dataset), tuple)
+            assert find_there(opened, store.dataset, rows).keys() == set(rows["id"].to_pylist())
+        assert store.data() == before
+        store.begins(Order.RESTORE)
+        assert not store.sweeps().errors
+        assert store.data() == store.before

@@ -213,7 +213,9 @@ class FilesStore:
         is_known = cache(RootSigns(folders, layout, owners.index, dataset).is_known)
 
         def act(target: Target) -> RemovedFolder | None:
-            permit()
+            if order is not Order.DELETE_ASIDE:
+                # in the trash each file has its own, and whether anything is there may be asked without one
+                permit()
             if not owners.knows(target.transaction) and folders.measure(going[target]) is not None:
                 raise Refused(
                     f"The log does not know {quote(target.transaction)} in {dataset}: its folder may belong to something else."
