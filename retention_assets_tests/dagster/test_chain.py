@@ -214,6 +214,35 @@ def test_a_blocking_check_of_a_project_is_not_overtaken_by_the_sweep(
 # --- a backfill, as Dagster's daemon runs it ---
 
 
+OPENING = "all partitions of the run"
+BACKFILL = {"dagster/backfill": "b"}
+
+
+@pytest.mark.parametrize("first", ["lake/d", "lake/f"])
+def test_the_page_that_a_backfill_leaves_opens_with_what_the_whole_run_found(
+    lake: Lake, instance: dg.DagsterInstance, first: str
+) -> None:
+    """Dagster shows the last event of a partition, here of one that has nothing marked, as the page of the asset."""
+    instance.add_dynamic_partitions("datasets", ["lake/f"])
+    lake.has("main: S1:SNAPSHOT@1d=10", "lake/f")
+    if first == "lake/f":
+        lake.marks()
+    scope = {"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": "lake/f"}
+    result = launch(lake, instance, ALL[:5], as_of=MARKED, tags={**scope, **BACKFILL})
+    assert result.success
+    for name in ALL[1:5]:
+        key = dg.AssetKey(name)
+        (whole,) = (event for event in result.get_asset_observation_events() if event.asset_key == key)
+        said = whole.asset_observation_data.asset_observation.metadata["summary"]
+        pages = instance.fetch_materializations(key, limit=9).records
+        assert [next(iter(page.asset_materialization.metadata.items())) for page in pages] == [(OPENING, said)] * len(pages)
+        assert not [text for page in pages for text in page.asset_materialization.metadata.values() if "Nothing is marked" in str(text)]
+    shown = instance.fetch_materializations(dg.AssetKey("candidate_marks"), limit=1).records[0].asset_materialization
+    marked = "**4 transactions are newly marked.**" if first == "lake/d" else "4 are marked in all."
+    assert marked in str(shown.metadata[OPENING].value)
+    assert "`lake/f`" in str(shown.metadata["summary"].value)
+
+
 def backfill(environment: Mapping[str, str]) -> None:
     """All assets for two partitions that do not stand together, in a program of its own: Dagster leaves event loops open."""
     os.environ.update(environment)
