@@ -253,8 +253,8 @@ def judged_summary(state: DatasetState, examples: Iterable[Mapping[str, Any]], m
             first.setdefault(row["verdict"], row)
     words = (("spare", "It is spared."), ("keep", "It is kept."))
     shown = [marked, *(example_of(first[verdict], word) for verdict, word in words if verdict in first)]
-    sweep = _sweep_words(state.last_sweep)
-    return paragraph((_waiting_words(state.waiting, "**Nothing of it is marked.**"), log, *list(filter(None, shown))[:2], *_objections(state), sweep))
+    waiting, sweep = _waiting_words(state.waiting, "**Nothing of it is marked.**"), _sweep_words(state.last_sweep)
+    return paragraph((waiting, log, *list(filter(None, shown))[:2], *_objections(state), sweep))
 
 
 def example_of(row: Mapping[str, Any], words: str) -> str:

@@ -236,7 +236,9 @@ def test_the_page_that_a_backfill_leaves_opens_with_what_the_whole_run_found(
         said = whole.asset_observation_data.asset_observation.metadata["summary"]
         pages = instance.fetch_materializations(key, limit=9).records
         assert [next(iter(page.asset_materialization.metadata.items())) for page in pages] == [(OPENING, said)] * len(pages)
-        assert not [text for page in pages for text in page.asset_materialization.metadata.values() if "Nothing is marked" in str(text)]
+        assert not [
+            text for page in pages for text in page.asset_materialization.metadata.values() if "Nothing is marked" in str(text)
+        ]
     shown = instance.fetch_materializations(dg.AssetKey("candidate_marks"), limit=1).records[0].asset_materialization
     marked = "**4 transactions are newly marked.**" if first == "lake/d" else "4 are marked in all."
     assert marked in str(shown.metadata[OPENING].value)

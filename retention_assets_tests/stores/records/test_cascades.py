@@ -302,7 +302,9 @@ def test_a_row_that_refers_to_a_child_without_an_action_keeps_that_unit_alone_an
     assert count(units, "SELECT count(*) FROM invoice") == 1
 
 
-LIST_IT = "List `{}` under `children` by the column that holds the key of the unit of work, or delete those rows before the sweep."
+LIST_IT = (
+    "List `{}` under `children` by the column that holds the key of the unit of work, or delete those rows before the sweep."
+)
 
 
 @pytest.mark.parametrize("action", ["", "ON DELETE RESTRICT"])
