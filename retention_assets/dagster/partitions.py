@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import dagster as dg
@@ -60,7 +61,9 @@ class DatasetPage:
 Pages = Callable[[Step, Ledger, Metadata], Iterable[DatasetPage]]
 
 
-def partition_events(step: Step, pages: Iterable[DatasetPage], opening: Metadata) -> Iterator[dg.AssetMaterialization]:
+def partition_events(
+    step: Step, pages: Iterable[DatasetPage], opening: Metadata = MappingProxyType({})
+) -> Iterator[dg.AssetMaterialization]:
     """Events of the pages of datasets, or of their stores where these are the partitions; each begins with the `opening`.
 
     Whoever yields them yields the materialization of the step afterwards.
@@ -147,7 +150,7 @@ class RetentionAsset:
         keys = step.datasets.keys
         if self.pages is None or keys is None:
             # Dagster shows the last event of an asset.
-            yield from partition_events(step, pages, {})
+            yield from partition_events(step, pages)
             yield result(asset_key=step.key, metadata=metadata)
             return
         # Dagster writes the metadata of a result once for each partition. So each dataset's page is an event of its own, and so
