@@ -234,15 +234,19 @@ def test_the_page_that_a_backfill_leaves_opens_with_what_the_whole_run_found(
         key = dg.AssetKey(name)
         (whole,) = (event for event in result.get_asset_observation_events() if event.asset_key == key)
         said = whole.asset_observation_data.asset_observation.metadata["summary"]
-        pages = instance.fetch_materializations(key, limit=9).records
-        assert [next(iter(page.asset_materialization.metadata.items())) for page in pages] == [(OPENING, said)] * len(pages)
-        assert not [
-            text for page in pages for text in page.asset_materialization.metadata.values() if "Nothing is marked" in str(text)
-        ]
-    shown = instance.fetch_materializations(dg.AssetKey("candidate_marks"), limit=1).records[0].asset_materialization
+        pages = metadata_of(instance, name)
+        assert [next(iter(page.items())) for page in pages] == [(OPENING, said)] * len(pages)
+        assert not [text for page in pages for text in page.values() if "Nothing is marked" in str(text)]
+    shown = metadata_of(instance, "candidate_marks")[0]
     marked = "**4 transactions are newly marked.**" if first == "lake/d" else "4 are marked in all."
-    assert marked in str(shown.metadata[OPENING].value)
-    assert "`lake/f`" in str(shown.metadata["summary"].value)
+    assert marked in str(shown[OPENING].value)
+    assert "`lake/f`" in str(shown["summary"].value)
+
+
+def metadata_of(instance: dg.DagsterInstance, asset: str) -> list[Mapping[str, dg.MetadataValue[Any]]]:
+    """Of its newest materializations, the last one first."""
+    records = instance.fetch_materializations(dg.AssetKey(asset), limit=9).records
+    return [event.metadata for record in records if (event := record.asset_materialization)]
 
 
 def backfill(environment: Mapping[str, str]) -> None:

@@ -68,7 +68,7 @@ class Site:
 
     def marks(self, *datasets: str) -> list[dict[str, Any]]:
         with open_ledger(self.settings.ledger) as ledger:
-            return ledger.marks.table(datasets or None).to_pylist()
+            return [*ledger.marks.table(datasets or None).to_pylist()]
 
     def reports(self, since: date = DAY) -> list[dict[str, Any]]:
         """Reports of datasets from a day on."""
