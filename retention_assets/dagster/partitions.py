@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import dagster as dg
@@ -60,8 +61,10 @@ class DatasetPage:
 Pages = Callable[[Step, Ledger, Metadata], Iterable[DatasetPage]]
 
 
-def partition_events(step: Step, pages: Iterable[DatasetPage]) -> Iterator[dg.AssetMaterialization]:
-    """Events of the pages of datasets, or of their stores where these are the partitions.
+def partition_events(
+    step: Step, pages: Iterable[DatasetPage], opening: Metadata = MappingProxyType({})
+) -> Iterator[dg.AssetMaterialization]:
+    """Events of the pages of datasets, or of their stores where these are the partitions; each begins with the `opening`.
 
     Whoever yields them yields the materialization of the step afterwards.
     """
@@ -77,7 +80,7 @@ def partition_events(step: Step, pages: Iterable[DatasetPage]) -> Iterator[dg.As
         *(page for page in quiet[:_MOST_PARTITIONS] if _is_new(step, page)),
     ]
     for page in shown:
-        yield dg.AssetMaterialization(step.key, partition=page.dataset, metadata=page.metadata)
+        yield dg.AssetMaterialization(step.key, partition=page.dataset, metadata={**opening, **page.metadata})
 
 
 def _is_new(step: Step, page: DatasetPage) -> bool:
@@ -154,12 +157,15 @@ class RetentionAsset:
         # is, as the last one, the page about all of them.
         is_single = len(keys) == 1 and not step.datasets.keys_are_stores
         own = next(iter(pages), None) if is_single else None
-        yield dg.MaterializeResult(asset_key=step.key, metadata=own.metadata if own else None)
+        # Dagster ends a backfill at an event of a partitioned asset that names no partition, unless it is an observation. Of
+        # events that it shows as the asset's page, the last one is then some partition's.
+        is_backfill = BACKFILL in step.run.tags
+        opening = {"all partitions of the run": metadata["summary"]} if is_backfill else {}
+        yield dg.MaterializeResult(asset_key=step.key, metadata={**opening, **(own.metadata if own else {})})
         is_few = len(keys) <= _MOST_PARTITIONS
-        yield from partition_events(step, [page for page in pages if page is not own and (is_few or page.refused is not None)])
-        # Dagster ends a backfill at an event of a partitioned asset that names no partition, unless it is an observation.
-        whole = dg.AssetObservation if BACKFILL in step.run.tags else dg.AssetMaterialization
-        yield whole(asset_key=step.key, metadata=metadata)
+        shown = [page for page in pages if page is not own and (is_few or page.refused is not None)]
+        yield from partition_events(step, shown, opening)
+        yield (dg.AssetObservation if is_backfill else dg.AssetMaterialization)(asset_key=step.key, metadata=metadata)
 
     def do(self, step: Step) -> tuple[Metadata, list[DatasetPage]]:
         """Do the work of a step, in a warehouse that belongs to its ledger; its metadata, and pages of single datasets."""

@@ -65,13 +65,13 @@ _TAKEN = pa.schema([*PLAN_ROWS, *_FLAGS, ("refs", pa.list_(pa.string()))])
 _SPARED = pa.schema([*PLAN_ROWS, ("why", pa.string())])
 # fields of a transaction in JSON, besides those of its list
 _SHOWN = ("dataset", "transaction", "policy", "policy_version", "reason", "bytes")
-# tables that are summed; and columns of a terminal, by the sums that they show
+# Tables that are summed; and columns of a terminal, by the sums that they show. A log may count other bytes than a sweep frees.
 _AMOUNTS = ("newly_marked", "deleted", "set_aside", "spared", "waiting")
 _COLUMNS = {
-    "newly_marked": "mark",
-    "deleted": "delete now",
-    "set_aside": "set aside now",
-    "waiting": "due later",
+    "newly_marked": "mark (size in the log)",
+    "deleted": "delete now (size freed)",
+    "set_aside": "set aside now (size freed later)",
+    "waiting": "due later (size in the log)",
 }
 # words about what is not simply deleted, by flag
 _HOW = {"expires": "expires by itself", "aside": "set aside"}
@@ -148,16 +148,18 @@ class RetentionPlan:
     def deletes(self) -> str:
         """Predicate about what would be deleted now."""
         spared = f" and spare {len(self.spared):,}" if len(self.spared) else ""
-        aside = f"set aside {_cell(self.total('set_aside'))}, " if len(self.set_aside) else ""
-        return f"{aside}delete {_cell(self.total('deleted'), 'none')}{spared}"
+        parts = [f"set aside {_cell(self.total('set_aside'))}"] if len(self.set_aside) else []
+        if len(self.deleted) or not self.emptied.transactions:
+            parts.append(f"delete {_cell(self.total('deleted'), 'none')}")
+        if self.emptied.transactions:
+            parts.append(f"delete {_cell(self.emptied)} for good that were set aside")
+        return f"{', '.join(parts)}{spared}"
 
     @property
     def sentences(self) -> Sequence[str]:
         """Accepted cascades, the trash, and what deleting saves and costs where it has a price."""
         costs, currency = self.total("deleted").costs, self.currency
         about = [*self.cascades.values()]
-        if self.emptied.transactions:
-            about.append(f"Set aside before, and now to be deleted for good: {_cell(self.emptied)}.")
         if self.in_trash.transactions:
             about.append(f"Set aside and not freed yet: {_cell(self.in_trash)}. `retention trash empty` frees it at once.")
         if costs is None or currency is None:
@@ -294,6 +296,7 @@ class RetentionPlan:
             "refused": len(self.refused),
             "would_mark": len(self.newly_marked),
             "would_delete": len(self.deleted),
+            "would_delete_for_good": self.emptied.transactions,
             "would_set_aside": len(self.set_aside),
             "would_free": self.total("deleted").bytes,
             "would_spare": len(self.spared),

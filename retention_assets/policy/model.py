@@ -99,11 +99,15 @@ def _string_map(value: object) -> object:
     return value
 
 
+# Each machine has a zone of its own under these names.
+_OF_A_MACHINE = frozenset({"Factory", "localtime", "posixrules"})
+
+
 def _zone(value: str) -> str:
-    # Factory is what a machine has whose zone nobody set.
-    if value not in available_timezones() or value == "Factory":
-        remedy = suggest(value, sorted(available_timezones()))
-        raise InvalidValue("is not a time zone", "a name such as Europe/Berlin or UTC", remedy)
+    zones = available_timezones() - _OF_A_MACHINE
+    if value not in zones:
+        expected = "a name of the IANA database, the same on every machine, such as Europe/Berlin or UTC"
+        raise InvalidValue("is not a time zone", expected, suggest(value, sorted(zones)))
     return value
 
 

@@ -78,9 +78,9 @@ def _sized(words: str, size: int) -> str:
     return f"{words} ({size_of(size)})" if size else words
 
 
-def _waiting_words(waiting: Waiting) -> str:
+def _waiting_words(waiting: Waiting, nothing: str = "**Nothing is marked.**") -> str:
     if not waiting.marks:
-        return "**Nothing is marked.**"
+        return nothing
     marked = f"**{count(waiting.marks, 'transaction is', 'transactions are')} marked**"
     parts = [_sized(f"{waiting.due:,} due now", waiting.due_bytes)] if waiting.due else []
     if waiting.next_due:
@@ -164,7 +164,9 @@ def policies_summary(in_force: int, counts: Mapping[str, int], orphaned: int, ro
 def marks_summary(new: int, known: int, numbers: Mapping[str, int], rows: Rows) -> str:
     marked = f"**{count(new, 'transaction is', 'transactions are')} newly marked.**"
     before = f"{count(known, 'was', 'were')} marked before." if known else ""
-    text = _sentences(marked, before, f"{numbers['spare']:,} are spared, {numbers['keep']:,} kept.")
+    # a run may be about some datasets alone
+    in_all = f"{numbers['marked']:,} are marked in all." if numbers["marked"] > new + known else ""
+    text = _sentences(marked, before, in_all, f"{numbers['spare']:,} are spared, {numbers['keep']:,} kept.")
     cells = [(row["verdict"], cell(row["policy"]), f"{row['transactions']:,}") for row in rows]
     return with_table(text, ("verdict", "policy", "transactions"), cells)
 
@@ -251,8 +253,8 @@ def judged_summary(state: DatasetState, examples: Iterable[Mapping[str, Any]], m
             first.setdefault(row["verdict"], row)
     words = (("spare", "It is spared."), ("keep", "It is kept."))
     shown = [marked, *(example_of(first[verdict], word) for verdict, word in words if verdict in first)]
-    sweep = _sweep_words(state.last_sweep)
-    return paragraph((_waiting_words(state.waiting), log, *list(filter(None, shown))[:2], *_objections(state), sweep))
+    waiting, sweep = _waiting_words(state.waiting, "**Nothing of it is marked.**"), _sweep_words(state.last_sweep)
+    return paragraph((waiting, log, *list(filter(None, shown))[:2], *_objections(state), sweep))
 
 
 def example_of(row: Mapping[str, Any], words: str) -> str:

@@ -18,6 +18,8 @@ _LOCK_TIMEOUTS = {"55P03", 1205}
 # PostgreSQL: connection ended by an administrator, server going down or coming up; also all of class 08. MySQL: gone away,
 # lost in a query, killed, server going down, the packet that ends it.
 _LOST = {"57P01", "57P02", "57P03", "57P05", 1053, 1080, 1152, 1184, 1927, 2006, 2013, 2055, 4031}
+# A row refers to the one that was to go.
+_REFERENCED = {"23001", "23503", 1217, 1451}
 _HIDES_ROWS = re.compile(r'affected by row-level security policy for table "?([^"\n]+)')
 
 
@@ -43,6 +45,13 @@ def is_lost(error: Exception) -> bool:
     code = code_of(error)
     invalidated = isinstance(error, DBAPIError) and error.connection_invalidated
     return invalidated or code in _LOST or (isinstance(code, str) and code.startswith("08"))
+
+
+def is_referenced(error: BaseException | None) -> bool:
+    """A foreign key keeps a row from being deleted."""
+    # SQLite has the code of a trigger for some keys
+    is_key = isinstance(error, DBAPIError) and code_of(error) in _REFERENCED
+    return is_key or str(getattr(error, "orig", "")) == "FOREIGN KEY constraint failed"
 
 
 def is_transient(error: Exception) -> bool:

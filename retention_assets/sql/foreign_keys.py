@@ -78,7 +78,12 @@ class Cascades:
             for hook in self.references.hooks
             if not hook.is_rule
         ]
-        return self._wrong_tables() + self._side_effects() + triggers
+        return self._wrong_tables() + self._side_effects() + [*filter(None, (self.about_keepers,))] + triggers
+
+    @property
+    def foreseen(self) -> str | None:
+        """Describe what a sweep does besides, and what may keep it from deleting."""
+        return " ".join(filter(None, (self.accepted_paths, self.about_keepers))) or None
 
     @property
     def accepted_paths(self) -> str | None:
@@ -97,6 +102,27 @@ class Cascades:
         for place in dict.fromkeys(self.references.asked):
             self._follow(place, paths_by_key)
         return tuple(paths_by_key.values())
+
+    @cached_property
+    def about_keepers(self) -> str | None:
+        """Name foreign keys without an action by which rows of unlisted tables keep rows; None if there are none."""
+        listed = frozenset[Place]().union(*map(self._parts, self.references.asked))
+        goes = listed.union(*(self._parts(path.table) for path in self.paths if path.deletes))
+        keys = [key for key in self.references.keys if key.to in goes and key.table not in goes and not key.acts]
+        if not keys:
+            return None
+        named = [
+            f"{self._name(key.table)} refers to {self._name(key.to)} by {_label(key, f'ON DELETE {key.on_delete}')}"
+            for key in keys[:_MOST]
+        ]
+        more = f", and {len(keys) - _MOST} more" if len(keys) > _MOST else ""
+        tables = ", ".join(f"`{name}`" for name in dict.fromkeys(self._name(key.table) for key in keys[:_MOST]))
+        by_key = f"List {tables} under `children` by the column that holds the key of the unit of work, or delete"
+        remedy = by_key if self._has_children else "Delete"
+        return (
+            f"The database of the store {self.store} keeps each row that a row of an unlisted table refers to: "
+            f"{'; '.join(named)}{more}. {remedy} those rows before the sweep."
+        )
 
     @property
     def is_entangled(self) -> bool:
@@ -215,17 +241,17 @@ class Cascades:
 
     def _about_paths(self) -> str:
         more = f", and {len(self.paths) - _MOST} more" if len(self.paths) > _MOST else ""
-        has_children = any(deleted.key is not None for deleted in self.tables)
-        remedy = (
-            "List a table under `children` by the column that holds the key of the unit of work, have"
-            if has_children
-            else "Have"
-        )
+        by_key = "List a table under `children` by the column that holds the key of the unit of work, have"
+        remedy = by_key if self._has_children else "Have"
         return (
             f"The database of the store {self.store} would delete or change other rows as well: "
             f"{'; '.join(self._text(path) for path in self.paths[:_MOST])}{more}. {remedy} the foreign key changed to NO "
             f"ACTION, or {_ACCEPT}."
         )
+
+    @property
+    def _has_children(self) -> bool:
+        return any(deleted.key is not None for deleted in self.tables)
 
     def _text(self, path: CascadePath) -> str:
         steps = [f"{self._name(key.table)} by {_label(key, action)}" for key, action in path.steps]

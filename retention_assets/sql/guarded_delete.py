@@ -21,7 +21,7 @@ from sqlalchemy.exc import DBAPIError
 from retention_assets.errors import Withheld
 from retention_assets.outcomes import Outcome, SweptTarget
 from retention_assets.sql.engines import LOCK_SECONDS
-from retention_assets.sql.errors import WriteFailed, is_lock_timeout
+from retention_assets.sql.errors import WriteFailed, is_lock_timeout, is_referenced
 from retention_assets.sql.foreign import ForeignDatabase, has_rows
 from retention_assets.sql.foreign_keys import Cascades
 
@@ -164,7 +164,9 @@ class GuardedDelete(ABC, Generic[Item, State]):
         if is_hopeless or len(names) == 1:
             if not is_hopeless and waits.left and _is_contention(fault):
                 self._blocked.update(names)
-            return [SweptTarget(name, Outcome.FAILED, error=str(fault)) for name in names]
+            remedy = self.cascades.about_keepers if is_referenced(fault.__cause__) else None
+            error = f"{str(fault).rstrip('.')}. {remedy}" if remedy else str(fault)
+            return [SweptTarget(name, Outcome.FAILED, error=error) for name in names]
         swept: list[SweptTarget] = []
         for piece in (names[: len(names) // 2], names[len(names) // 2 :]):
             done = self._try(piece, Attempt.PIECE) if waits.left else RowsLocked()

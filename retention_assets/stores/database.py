@@ -27,7 +27,7 @@ class DatabaseStore(LazyStore[Settings]):
         return Cascades.of(self.database, self.settings.cascades, self.deleted_tables())
 
     def accepted_cascades(self) -> str | None:
-        return self.cascades().accepted_paths
+        return self.cascades().foreseen
 
     def present(self) -> datetime | None:
         return self.database.present()

@@ -429,10 +429,10 @@ def is_same_place(planned: str, present: str) -> bool:
 
 @runtime_checkable
 class CascadingStore(Store, Protocol):
-    """A store whose database may do more than it is told to, where its settings accept that."""
+    """A store whose database may do more than it is told to, where its settings accept that, or less."""
 
     def accepted_cascades(self) -> str | None:
-        """Describe every path by which rows go or change with what is swept; None if there is no path."""
+        """Describe the foreign keys by which rows go or change with what is swept, or keep it; None if there are none."""
 
 
 class StoreFailed(Refused):

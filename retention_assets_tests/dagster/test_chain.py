@@ -214,6 +214,41 @@ def test_a_blocking_check_of_a_project_is_not_overtaken_by_the_sweep(
 # --- a backfill, as Dagster's daemon runs it ---
 
 
+OPENING = "all partitions of the run"
+BACKFILL = {"dagster/backfill": "b"}
+
+
+@pytest.mark.parametrize("first", ["lake/d", "lake/f"])
+def test_the_page_that_a_backfill_leaves_opens_with_what_the_whole_run_found(
+    lake: Lake, instance: dg.DagsterInstance, first: str
+) -> None:
+    """Dagster shows the last event of a partition, here of one that has nothing marked, as the page of the asset."""
+    instance.add_dynamic_partitions("datasets", ["lake/f"])
+    lake.has("main: S1:SNAPSHOT@1d=10", "lake/f")
+    if first == "lake/f":
+        lake.marks()
+    scope = {"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": "lake/f"}
+    result = launch(lake, instance, ALL[:5], as_of=MARKED, tags={**scope, **BACKFILL})
+    assert result.success
+    for name in ALL[1:5]:
+        key = dg.AssetKey(name)
+        (whole,) = (event for event in result.get_asset_observation_events() if event.asset_key == key)
+        said = whole.asset_observation_data.asset_observation.metadata["summary"]
+        pages = metadata_of(instance, name)
+        assert [next(iter(page.items())) for page in pages] == [(OPENING, said)] * len(pages)
+        assert not [text for page in pages for text in page.values() if "Nothing is marked" in str(text)]
+    shown = metadata_of(instance, "candidate_marks")[0]
+    marked = "**4 transactions are newly marked.**" if first == "lake/d" else "4 are marked in all."
+    assert marked in str(shown[OPENING].value)
+    assert "`lake/f`" in str(shown["summary"].value)
+
+
+def metadata_of(instance: dg.DagsterInstance, asset: str) -> list[Mapping[str, dg.MetadataValue[Any]]]:
+    """Of its newest materializations, the last one first."""
+    records = instance.fetch_materializations(dg.AssetKey(asset), limit=9).records
+    return [event.metadata for record in records if (event := record.asset_materialization)]
+
+
 def backfill(environment: Mapping[str, str]) -> None:
     """All assets for two partitions that do not stand together, in a program of its own: Dagster leaves event loops open."""
     os.environ.update(environment)

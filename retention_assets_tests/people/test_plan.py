@@ -271,6 +271,15 @@ def test_a_plan_says_first_in_a_sentence_what_it_comes_to_and_lists_transactions
     assert "To be deleted now: 2, times in UTC" in out
 
 
+def test_a_column_says_which_bytes_it_counts(lake: Lake) -> None:
+    """Of what is marked and deleted at once, the log counts 100 bytes, and the files have more."""
+    plan = planned(lake, datasets=("lake/now",))
+    assert plan.total("newly_marked").bytes == 100 < plan.total("deleted").bytes
+    by_policy = next(plan.tables(detail=False))
+    headers = [str(column.header) for column in by_policy.columns]
+    assert headers == ["dataset", "policy", "mark (size in the log)", "delete now (size freed)"]
+
+
 def test_json_is_sorted_and_the_same_for_the_same(lake: Lake, run: Run) -> None:
     out = run("plan", *AT_DUE, "--format", "json")[1]
     assert run("plan", *AT_DUE, "--format", "json")[1] == out

@@ -91,7 +91,8 @@ def test_what_is_set_aside_is_never_called_deleted_until_it_is(lake: Lake, run: 
     assert ", and restored at 2" in words
     assert "by ann, because: we need them; policy old@1 marked it; held by restored-lake/d-S1" in words
 
-    assert "Set aside before, and now to be deleted for good: 3 (87 B)." in run("plan", *at(UNTIL))[1]
+    code, out, _ = run("plan", *at(UNTIL))
+    assert (code, "would mark none; delete 3 (87 B) for good that were set aside. Nothing" in out) == (TO_DO, True)
     code, out, err = run("run", *at(UNTIL), "--yes")
     assert (code, err, "Nothing newly marked." in out) == (DONE, "", True)
     assert (in_trash(lake), lake.there() - {""}, lake.verified()) == (set(), {"S1", "S2", "S6"}, ())
@@ -343,6 +344,21 @@ def test_what_is_kept_stays_in_the_trash_and_is_named(aside: Lake, run: Run, fou
     life = found("history", "lake/d", "S2")["transactions"][0]
     assert "by ann, because: we need them; policy old@1 marked it" in life["words"]
     assert aside.verified() == ()
+
+
+@pytest.mark.parametrize(("policy", "now"), [(UNDO, "set aside 1 (35 B)"), (OLD, "delete 1 (35 B)")])
+def test_a_headline_says_all_that_goes_for_good(policy: str, now: str, aside: Lake, run: Run, found: Json) -> None:
+    """At the end of the window something else falls due, to be set aside or deleted at once."""
+    gone = "delete 5 (145 B) for good that were set aside"
+    assert f"would mark none; {gone}. Nothing was changed." in run("plan", *at(UNTIL))[1]
+    aside.says(policy)
+    aside.has("main: N1:SNAPSHOT@60d=10 - N2:SNAPSHOT@1d=10", "lake/new").marks(UNTIL - timedelta(days=7))
+    assert f"would mark none; {now}, {gone}. Nothing was changed." in run("plan", *at(UNTIL))[1]
+    assert found("plan", *at(UNTIL))["trash"]["deleted"]["transactions"] == 5
+    early = run("plan", *at(UNTIL - timedelta(seconds=1)))
+    assert (early[0], "has nothing to mark and nothing to delete" in early[1]) == (DONE, True)
+    code, lines = at_terminal(aside.folder, "run", *at(UNTIL), types="n\n")
+    assert (code, f"This run would {now}, {gone}." in " ".join(lines)) == (FAILED, True)
 
 
 def edited(lake: Lake) -> None:

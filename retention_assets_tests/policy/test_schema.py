@@ -37,6 +37,7 @@ BEYOND_A_SCHEMA = {
     *(f"count-{what}" for what in (
         "in-a-zone-without-a-period", "in-groups-without-a-count", "in-groups-beside-views", "of-a-condition-alone",
         "of-a-condition-beside-views", "of-a-condition-that-is-none", "in-an-unknown-zone", "in-a-zone-that-is-no-place", "of-no-bytes", "of-too-many-bytes",
+        "in-the-zone-of-the-machine", "in-the-zone-of-no-machine", "in-the-zone-of-posix-rules", "in-a-zone-of-posix",
     )),
     # several places
     "two-policies-of-one-name", "two-holds-of-one-name", "two-retain-rules-of-one-name", "key-twice", "key-of-a-policy-twice",

@@ -1,7 +1,8 @@
 """Dagster's pages in a real browser: a person materializes one dataset, runs checks, takes a mark back and reads the report.
 
-Belongs here: what must be visible, and clickable, on a demonstration that has lived through three days. With RETENTION_PICTURES
-naming a folder the pages are also written there as pictures, for the documents (`make pictures`).
+Belongs here: what must be visible, and clickable, on a demonstration that has lived through three days. Numbers and names are
+looked up in its ledger, so that the demonstration may change. With RETENTION_PICTURES naming a folder the pages are also written
+there as pictures, for the documents (`make pictures`).
 """
 
 import os
@@ -9,10 +10,11 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import date, timedelta
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pytest
@@ -30,6 +32,10 @@ PROGRAM = chromium()
 ROOT = Path(__file__).parent.parent.parent
 PICTURES = os.environ.get("RETENTION_PICTURES")
 DATASET = "lake/raw.flaky"
+RUNS = [AS_OF + timedelta(days=day) for day in (0, 8, 16)]
+DAY = RUNS[-1].date()
+# What is marked by the first run is swept by the second.
+FREED = f"freed in {(RUNS[-1] - RUNS[1]).days + 1} days"
 # A run starts a Spark of its own; on a machine that does much else that takes minutes.
 PATIENCE = 300
 
@@ -60,6 +66,33 @@ class Site:
         """The id of the run that was launched last."""
         return self.instance.get_runs(limit=1)[0].run_id
 
+    def marks(self, *datasets: str) -> list[dict[str, Any]]:
+        with open_ledger(self.settings.ledger) as ledger:
+            return [*ledger.marks.table(datasets or None).to_pylist()]
+
+    def reports(self, since: date = DAY) -> list[dict[str, Any]]:
+        """Reports of datasets from a day on."""
+        with open_ledger(self.settings.ledger) as ledger:
+            return [{**row} for day in ledger.reports.days() if day >= since for row in ledger.reports.of(day)]
+
+    def deleted(self, since: date = DAY) -> int:
+        return sum(row["deleted"] for row in self.reports(since))
+
+    def fault(self) -> tuple[str, str]:
+        """The dataset that is refused, and why."""
+        with open_ledger(self.settings.ledger) as ledger:
+            ((dataset, fault),) = ledger.states.totals().refused.items()
+        return dataset, fault
+
+    def in_force(self) -> int:
+        with open_ledger(self.settings.ledger) as ledger:
+            return len(ledger.policy_book.in_force())
+
+
+def marked(marks: Sequence[dict[str, Any]]) -> str:
+    """Several transactions, as pages tell that they are marked."""
+    return f"{len(marks)} transactions are marked ({sum(mark['bytes'] or 0 for mark in marks) / 1024:.1f} KiB)"
+
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
@@ -75,8 +108,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         place_here(patch)
         with dg.DagsterInstance.get() as instance:
             instance.add_dynamic_partitions("datasets", [DATASET, "lake/raw.events", "ice/shop.orders", "lake/broken.log"])
-            for day in (0, 8, 16):
-                ran = run_job(settings, "cycle", AS_OF + timedelta(days=day), log_level="critical")
+            for as_of in RUNS:
+                ran = run_job(settings, "cycle", as_of, log_level="critical")
                 assert ran.said["purge_report"], ran.troubles
             with served() as url:
                 yield Site(url, folder, settings, instance)
@@ -159,12 +192,15 @@ def test_what_goes_what_went_and_what_is_broken_are_two_clicks_away(page: Page, 
     page.clicks = 0
     # One click: what falls due when, what is broken, what went in seven days, by which policy and on whose order.
     page.click("purge_report")
-    page.see("11 transactions are marked (102.8 KiB): all due on 24 June 2026.", "1 dataset is refused: lake/broken.log.")
-    page.see("1 check fails: log_is_sound.", "16 transactions were deleted in 7 days", "ordered by run ", "17\u00a0Jun")
+    waiting = [mark for mark in site.marks() if mark["status"] == "MARKED"]
+    due = min(mark["due_at"] for mark in waiting)
+    page.see(f"{marked(waiting)}: ", f"due on {due:%-d %B %Y}", f"1 dataset is refused: {site.fault()[0]}.")
+    page.see("1 check fails: log_is_sound.", f"{site.deleted(DAY - timedelta(days=6))} transactions were deleted in 7 days")
+    page.see("ordered by run ", f"{DAY:%-d\u00a0%b}")
     page.rest()
     # Two: by name what goes next.
     page.click_in_row("next to go", "[Show Markdown]")
-    page.see("Copy", "2026-06-24 00:00 UTC", "lake/raw.clicks", "raw-30-days")
+    page.see("Copy", f"{due:%Y-%m-%d %H:%M} UTC", "lake/raw.clicks", "raw-30-days")
     assert page.clicks == 2
     # Which check is broken is one click away as well.
     page.goto(f"{site.url}/asset-groups")
@@ -176,8 +212,10 @@ def test_what_goes_what_went_and_what_is_broken_are_two_clicks_away(page: Page, 
 
 def test_the_report_shows_the_day_at_once_and_its_plots_by_a_click(page: Page, site: Site) -> None:
     page.goto(f"{site.url}/assets/purge_report")
-    page.see("2026-06-17: 16 of 16 deleted", "freed (KiB)", "4\u00a0deleted")
-    strip = "[...document.images].find(one => one.alt.includes('freed in 9 days') && one.naturalWidth > 200)"
+    planned = sum(row["to_delete"] for row in site.reports())
+    most = max(row["deleted"] for row in site.reports())
+    page.see(f"{DAY}: {site.deleted()} of {planned} deleted", "freed (KiB)", f"{most}\u00a0deleted")
+    strip = f"[...document.images].find(one => one.alt.includes('{FREED}') && one.naturalWidth > 200)"
     assert page.until(f"!!({strip})")
     pictured(page, "purge-report", 1050, 1280, top="summary")
     page.rest()
@@ -188,9 +226,9 @@ def test_the_report_shows_the_day_at_once_and_its_plots_by_a_click(page: Page, s
 
 
 def test_the_page_of_the_report_stands_alone(page: Page, site: Site) -> None:
-    (file,) = site.folder.glob("warehouse/purge_report/*/2026-06-17.html")
+    (file,) = site.folder.glob(f"warehouse/purge_report/*/{DAY}.html")
     page.goto(file.as_uri())
-    page.see("Retention report 2026-06-17", "finished", "freed in 9 days", "The log:", "raw-30-days")
+    page.see(f"Retention report {DAY}", "finished", FREED, "The log:", "raw-30-days")
     page.until("document.querySelectorAll('figure svg path').length >= 2")
     ground = "getComputedStyle(document.querySelector('.plot .ground')).fill"
     assert page.until(ground) == "rgb(255, 255, 255)"
@@ -223,14 +261,18 @@ def test_no_sentence_is_cut_on_a_narrow_page(asset: str, page: Page, site: Site)
 
 def test_a_dataset_says_what_waits_of_it_and_a_refused_one_why(page: Page, site: Site) -> None:
     page.goto(f"{site.url}/assets/candidate_marks?view=partitions&partition=lake/raw.events")
+    # It was judged before the last sweep, and after the one before.
+    judged = [mark for mark in site.marks("lake/raw.events") if mark["due_at"] > RUNS[-2]]
+    due = sum(mark["due_at"] <= RUNS[-1] for mark in judged)
     page.see(
         "Materialized",
-        "3 transactions are marked (27.0 KiB): 2 due now",
+        f"{marked(judged)}: {due} due now",
         "This transaction has been scheduled for deletion. Policy 'raw-30-days' selects it.",
         "marked (KiB)",
     )
-    page.goto(f"{site.url}/assets/candidate_marks?view=partitions&partition=lake/broken.log")
-    page.see("Failed (0)", "Refused: Unknown parent: A9", "The check log_is_sound fails meanwhile.")
+    dataset, fault = site.fault()
+    page.goto(f"{site.url}/assets/candidate_marks?view=partitions&partition={dataset}")
+    page.see("Failed (0)", f"Refused: {fault[:1].upper()}{fault[1:]}.", "The check log_is_sound fails meanwhile.")
     pictured(page, "refused-dataset", 620, 1280)
     assert not site.instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.FAILURE]))
 
@@ -238,15 +280,16 @@ def test_a_dataset_says_what_waits_of_it_and_a_refused_one_why(page: Page, site:
 @pytest.mark.parametrize(
     ("asset", "texts"),
     [
-        ("transaction_log", ("lake/broken.log", "unknown parent: A9", "largest", "parents before")),
+        ("transaction_log", ("{fault[0]}", "{fault[1]}", "largest", "parents before")),
         ("branch_views", ("in latest views", "protected by a branch or tag", "all branches")),
-        ("swept_transactions", ("16 deleted", "freed (KiB)", "Ordered by", "by dataset")),
-        ("retention_policies", ("11 policies are in force.", "changed by a person")),
+        ("swept_transactions", ("{deleted} deleted", "freed (KiB)", "Ordered by", "by dataset")),
+        ("retention_policies", ("{in_force} policies are in force.", "changed by a person")),
     ],
 )
 def test_each_asset_shows_what_matters_of_it(asset: str, texts: tuple[str, ...], page: Page, site: Site) -> None:
     page.goto(f"{site.url}/assets/{asset}")
-    page.see("Latest materialization", *texts)
+    known = {"fault": site.fault(), "deleted": site.deleted(), "in_force": site.in_force()}
+    page.see("Latest materialization", *(text.format_map(known) for text in texts))
 
 
 def test_all_assets_of_one_dataset_are_materialized_from_the_graph(page: Page, site: Site) -> None:
@@ -290,9 +333,8 @@ def test_what_is_sick_is_red_on_the_page_of_the_checks_with_since_when(page: Pag
     """The demonstration has a dataset that is refused; its stores answer."""
     page.goto(f"{site.url}/assets/transaction_log?view=checks")
     page.see("stores_are_reachable", "Succeeded", "log_is_sound", "Failed", "This is a non-blocking asset check.")
-    page.see(
-        "lake/broken.log: unknown parent: A9 (A2), since 2026-06-01 00:00 UTC", "offending_datasets", "2026-06-01T00:00:00Z"
-    )
+    dataset, fault = site.fault()
+    page.see(f"{dataset}: {fault}, since {RUNS[0]:%Y-%m-%d %H:%M} UTC", "offending_datasets", f"{RUNS[0]:%Y-%m-%dT%H:%M:%SZ}")
     pictured(page, "checks", 780)
 
 

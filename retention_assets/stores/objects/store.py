@@ -161,7 +161,7 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
         ]
 
     def accepted_cascades(self) -> str | None:
-        return self._rows.cascades().accepted_paths if self._rows else None
+        return self._rows.cascades().foreseen if self._rows else None
 
     def _read_some(self, only: Only) -> pa.Table:
         self._only = only

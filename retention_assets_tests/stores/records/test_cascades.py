@@ -297,8 +297,50 @@ def test_a_row_that_refers_to_a_child_without_an_action_keeps_that_unit_alone_an
     found = {one.transaction: one for one in store.sweep(units.dataset, targets, 1)}
     assert {name: one.outcome for name, one in found.items()} == {"due": FAILED, "held": DELETED}
     assert "foreign key" in str(found["due"].error).lower()
+    assert str(found["due"].error).endswith(LIST_IT.format("invoice"))
     assert units.whole("due", "open", "young")
     assert count(units, "SELECT count(*) FROM invoice") == 1
+
+
+LIST_IT = (
+    "List `{}` under `children` by the column that holds the key of the unit of work, or delete those rows before the sweep."
+)
+
+
+@pytest.mark.parametrize("action", ["", "ON DELETE RESTRICT"])
+def test_a_key_of_a_table_that_nobody_listed_is_foreseen(units: Units, action: str) -> None:
+    units.do(
+        table("audit_row", f"unit {KEY}", key("audit_of_unit", "unit", "unit_of_work (id)", action)),
+        "INSERT INTO audit_row VALUES (1, 'due')",
+    )
+    store = store_of(units)
+    # MariaDB has one name for both.
+    action = action or f"ON DELETE {'RESTRICT' if units.dialect == 'mysql' else 'NO ACTION'}"
+    sentence = (
+        "The database of the store ods keeps each row that a row of an unlisted table refers to: audit_row refers to unit_of_work"
+        f" by audit_of_unit (unit, {action}). {LIST_IT.format('audit_row')}"
+    )
+    assert (store.warnings(), store.accepted_cascades()) == ([sentence], sentence)
+    assert str(swept(store, planned(store)).error).endswith(sentence)
+    listed = store_of(units, {"table": "audit_row", "key": "unit"})
+    assert (listed.accepted_cascades(), swept(listed, planned(listed)).outcome) == (None, DELETED)
+
+
+def test_a_key_to_what_the_database_deletes_besides_is_foreseen_as_well(units: Units) -> None:
+    units.do(INVOICE, table("line", "invoice INTEGER", key("line_of_invoice", "invoice", "invoice (n)", "")))
+    units.do("INSERT INTO invoice VALUES (1, 'due')", "INSERT INTO line VALUES (1, 1)")
+    store = store_of(units, cascades="accepted")
+    assert str(store.accepted_cascades()).endswith(LIST_IT.format("line"))
+    assert str(swept(store, planned(store)).error).endswith(LIST_IT.format("line"))
+    assert units.whole("due", *OTHERS)
+
+
+def test_a_row_that_a_trigger_keeps_is_not_put_down_to_a_key(units: Units) -> None:
+    units.do(table("audit_row", f"unit {KEY}", key("audit_of_unit", "unit", "unit_of_work (id)", "")))
+    store = store_of(units)
+    targets = planned(store)
+    with units.broken("due", "unit_of_work"):
+        assert "audit_row" not in str(swept(store, targets).error)
 
 
 def test_a_root_that_refers_to_itself_without_an_action_is_fine(units: Units) -> None:

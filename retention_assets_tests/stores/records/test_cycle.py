@@ -208,3 +208,24 @@ def test_a_sweep_is_refused_where_more_would_go_and_its_dry_run_names_what_is_ac
     assert cycle.sweeps(AS_OF)[units.dataset].outcomes == {Outcome.DELETED: 2}
     assert units.whole("open", "young")
     assert invoices(units) == 1
+
+
+def test_a_key_of_a_table_that_nobody_listed_is_in_the_plan_and_in_the_failure(cycle: Cycle, units: Units) -> None:
+    units.has("a", "b")
+    key = "CONSTRAINT audit_of_unit FOREIGN KEY (unit) REFERENCES unit_of_work (id)"
+    units.do(
+        f"CREATE TABLE audit_row (n INTEGER PRIMARY KEY, unit VARCHAR(60), {key})", "INSERT INTO audit_row VALUES (1, 'a')"
+    )
+    cycle.says(policy(terminal=True)).marks(AS_OF)
+    (sentence,) = looked_at(cycle).sentences
+    assert (
+        "keeps each row that a row of an unlisted table refers to: audit_row refers to unit_of_work by audit_of_unit"
+        in sentence
+    )
+    assert "List `audit_row` under `children`" in sentence
+    swept = cycle.sweeps(AS_OF)[units.dataset]
+    assert swept.outcomes == {Outcome.DELETED: 1, Outcome.FAILED: 1}
+    assert swept.errors[0].endswith(sentence)
+    looked_at(cycle, children=[*units.settings["children"], {"table": "audit_row", "key": "unit"}])
+    assert cycle.sweeps(AS_OF)[units.dataset].outcomes == {Outcome.DELETED: 1}
+    assert list(looked_at(cycle).sentences) == []
