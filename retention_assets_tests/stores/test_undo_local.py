@@ -1,5 +1,6 @@
 """Setting aside on disks: killed before any system call, refused, and nothing replaced. Beside the contract's promises."""
 
+import ctypes
 import errno
 import os
 import re
@@ -7,7 +8,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -20,11 +21,21 @@ from retention_assets_tests.stores.objects.environments import LocalObjects
 from retention_assets_tests.stores.places.mounts import run_with_mounts
 
 KINDS = ("files", "objects")
+# those of renameat2, those without it, and those without hard links, too
+SYSTEMS = ("newest", "older", "oldest")
 TRASH = ".retention-trash"
+
+
+SYSTEM_CALL = "retention_assets.stores.places.moves.system_call"
 
 
 class Killed(BaseException):
     pass
+
+
+class Mount(NamedTuple):
+    device: int
+    number: int
 
 
 class Due(Undo):
@@ -36,6 +47,7 @@ class Due(Undo):
         super().__init__(environment, [write_chains(environment)["T1"]])
         self.root = folder / ("data" if kind == "files" else "objects")
         self.path, self.aside = self.root / "a" / "T1", self.root / TRASH / "7" / "0" / "T1"
+        self.kind = kind
         self.inner = "part.parquet" if kind == "files" else ""
 
     @property
@@ -67,7 +79,7 @@ def due(request: pytest.FixtureRequest, tmp_path: Path) -> Due:
 
 
 @contextmanager
-def killed_before(monkeypatch: pytest.MonkeyPatch, left: int) -> Iterator[None]:
+def killed_before(monkeypatch: pytest.MonkeyPatch, left: int, is_new: bool) -> Iterator[None]:
     """End the program, as it were, before one of the system calls that change a disk."""
     counted = iter(range(left))
 
@@ -82,9 +94,30 @@ def killed_before(monkeypatch: pytest.MonkeyPatch, left: int) -> Iterator[None]:
     with monkeypatch.context() as patch:
         for name in ("mkdir", "rename", "link", "unlink", "rmdir"):
             patch.setattr(os, name, counts(getattr(os, name)))
+        if is_new and (rename := system_rename()):
+            patch.setattr(SYSTEM_CALL, lambda _: counts(rename))
         yield
 
 
+def is_system(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if kind != "newest":
+        monkeypatch.setattr(SYSTEM_CALL, lambda _: None)
+    if kind == "oldest":
+        monkeypatch.setattr(os, "link", refusing(errno.EPERM))
+
+
+def system_rename() -> Any:
+    return getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+
+
+def refusing(code: int) -> Callable[..., Any]:
+    def refuses(*_: Any, **__: Any) -> None:
+        raise OSError(code, os.strerror(code))
+
+    return refuses
+
+
+@pytest.mark.parametrize("system", SYSTEMS[:2])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     ("act", "then"),
@@ -94,15 +127,16 @@ def killed_before(monkeypatch: pytest.MonkeyPatch, left: int) -> Iterator[None]:
     ],
 )  # fmt: skip
 def test_killed_before_any_system_call_it_is_whole_at_one_place_after_the_next_order(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, act: Order, then: Order
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, act: Order, then: Order, system: str
 ) -> None:
+    is_system(system, monkeypatch)
     for left in range(30):
         due = Due(tmp_path / str(left), kind)
         before, is_killed = due.state(), False
         if act is not Order.SET_ASIDE:
             due.act(Order.SET_ASIDE)
         try:
-            with killed_before(monkeypatch, left):
+            with killed_before(monkeypatch, left, system == "newest"):
                 due.act(act)
         except Killed:
             is_killed = True
@@ -113,14 +147,14 @@ def test_killed_before_any_system_call_it_is_whole_at_one_place_after_the_next_o
         elif then is Order.RESTORE:
             assert (outcome, due.state()) == (Outcome.RESTORED, before)
         elif then is Order.SET_ASIDE:
-            assert (outcome, due.path.exists()) == (Outcome.SET_ASIDE, False)
+            assert (outcome, (due.path / due.inner).exists()) == (Outcome.SET_ASIDE, False)
             assert (due.act(Order.RESTORE), due.state()) == (Outcome.RESTORED, before)
         else:
             assert outcome in (Outcome.DELETED, Outcome.ALREADY_GONE)
             assert due.state() == {place: before[place] for place in before if not place.startswith("a/T1")}
         if not is_killed:
             break
-    assert 3 < left < 30
+    assert 2 < left < 30
 
 
 REFUSED: dict[str, tuple[Callable[[Due], object], str]] = {
@@ -182,18 +216,100 @@ def test_what_changed_in_the_trash_neither_comes_back_nor_goes(due: Due) -> None
     assert due.state() == before
 
 
-@pytest.mark.parametrize("obstacle", ["a file", "an empty folder", "a folder", "a dangling link"])
-def test_nothing_comes_back_onto_what_is_there(due: Due, obstacle: str) -> None:
+def disguise(file: Path, since: int) -> None:
+    """Change bytes, and neither size nor time, until the disk's clock tells it from a rename at that time."""
+    was = file.stat()
+    while file.stat().st_ctime_ns <= since + 200_000_000:
+        file.write_bytes(b"x" * was.st_size)
+        os.utime(file, ns=(was.st_atime_ns, was.st_mtime_ns))
+
+
+def test_other_bytes_of_the_same_size_and_time_come_back_only_if_somebody_says_so(due: Due) -> None:
     due.act(Order.SET_ASIDE)
-    if obstacle == "a file":
-        due.path.write_bytes(b"new")
-    elif obstacle == "a dangling link":
-        due.path.symlink_to("nowhere")
-    else:
-        (due.path / "new" if obstacle == "a folder" else due.path).mkdir(parents=True)
+    disguise(due.aside / due.inner, due.aside.parent.stat().st_mtime_ns)
     before = due.state()
-    assert due.act(Order.RESTORE) is Outcome.FAILED
+    assert (due.act(Order.RESTORE), due.state()) == (Outcome.SPARED, before)
+    assert "was changed after it was set aside" in due.error
+    due.aside.parent.touch()
+    assert due.act(Order.RESTORE) is Outcome.RESTORED
+
+
+@pytest.mark.parametrize("act", [Order.RESTORE, Order.DELETE_ASIDE])
+@pytest.mark.parametrize("lost", [False, True])
+def test_in_a_copy_of_the_trash_neither_inodes_nor_times_of_change_are_compared(
+    due: Due, monkeypatch: pytest.MonkeyPatch, act: Order, lost: bool
+) -> None:
+    """Sizes and times of files still are."""
+    monkeypatch.setattr("retention_assets.stores.places.local.keeps_numbers", lambda _: True)
+    due = Due(due.root.parent.parent / "numbered", due.kind)
+    due.act(Order.SET_ASIDE)
+    original = due.root.with_name("original")
+    due.root.rename(original)
+    # with the times of files and folders, as `cp -a` does, an hour after they were set aside
+    shutil.copytree(original, due.root)
+    was = due.aside.parent.stat()
+    os.utime(due.aside.parent, ns=(was.st_atime_ns, was.st_mtime_ns - 3_600_000_000_000))
+    if lost:
+        file = due.aside / due.inner
+        file.write_bytes(file.read_bytes() + b"more")
+    before = due.state()
+    outcome = due.act(act)
+    assert outcome is (Outcome.SPARED if lost else act.done)
+    assert lost == (due.state() == before)
+
+
+MOUNTS = [
+    (kind, act, ".retention-trash" + level)
+    for act in (Order.SET_ASIDE, Order.RESTORE, Order.DELETE_ASIDE)
+    for kind, levels in (("objects", ("", "/7", "/7/0")), ("files", ("", "/7", "/7/0", "/7/0/T1", "/7/0/T1/deep er")))
+    # what is in the way in the folder itself moves back with it
+    for level in levels[: 3 if act is Order.SET_ASIDE else 5]
+]
+
+
+@pytest.mark.parametrize("same_disk", [False, True])
+@pytest.mark.parametrize(("kind", "act", "level"), MOUNTS)
+def test_a_mount_in_the_trash_is_not_entered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, act: Order, level: str, same_disk: bool
+) -> None:
+    """Though a disk of its own may be mounted above the data of a dataset. The kernel's answer for one folder is another."""
+    due = Due(tmp_path / "store", kind)
+    due.act(Order.SET_ASIDE)
+
+    def mount_of(descriptor: int) -> Mount:
+        is_below = f"{os.readlink(f'/proc/self/fd/{descriptor}')}/".startswith(f"{due.root}/{level}/")
+        return Mount(2 if is_below and not same_disk else 1, 2 if is_below else 1)
+
+    monkeypatch.setattr("retention_assets.stores.places.local.mount_of", mount_of)
+    before = due.state()
+    outcome = due.act(act, begun=True)
+    assert (outcome in (Outcome.FAILED, Outcome.WITHHELD), due.state()) == (True, before)
+    assert f"Something is mounted at '{level}'" in due.error
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+@pytest.mark.parametrize("obstacle", ["a file", "an empty folder", "a folder", "a dangling link"])
+def test_nothing_comes_back_onto_what_is_there(due: Due, monkeypatch: pytest.MonkeyPatch, obstacle: str, system: str) -> None:
+    """Not even onto what a writer makes after the look."""
+    is_system(system, monkeypatch)
+    due.act(Order.SET_ASIDE)
+    before = due.state()
+
+    def writes() -> None:
+        if due.path.exists() or due.path.is_symlink():
+            return
+        if obstacle == "a file":
+            due.path.write_bytes(b"new")
+        elif obstacle == "a dangling link":
+            due.path.symlink_to("nowhere")
+        else:
+            (due.path / "new" if obstacle == "a folder" else due.path).mkdir(parents=True)
+        before.update(due.state())
+
+    [outcome] = due.order(Order.RESTORE, permit=writes)
+    assert outcome is Outcome.FAILED
     assert "Something else is at 'a/T1'" in due.error
+    assert due.state() == before
     # what was set aside is whole, and a second order finds it
     assert due.act(Order.SET_ASIDE, begun=True) is Outcome.SET_ASIDE
     assert due.state() == before
@@ -202,16 +318,17 @@ def test_nothing_comes_back_onto_what_is_there(due: Due, obstacle: str) -> None:
 @pytest.mark.parametrize("is_taken", [False, True])
 def test_what_is_written_while_it_moves_moves_back_with_it(due: Due, monkeypatch: pytest.MonkeyPatch, is_taken: bool) -> None:
     """Unless something else is there by then: it stays begun, and both are kept."""
-    rename = os.rename
+    rename = system_rename()
 
-    def meanwhile(name: str, to: str, src_dir_fd: int, dst_dir_fd: int) -> None:
+    def meanwhile(*arguments: Any) -> Any:
         monkeypatch.undo()
         (due.path / due.inner).write_bytes(b"newer")
-        rename(name, to, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
+        moved = rename(*arguments)
         if is_taken:
             due.path.write_bytes(b"another")
+        return moved
 
-    monkeypatch.setattr(os, "rename", meanwhile)
+    monkeypatch.setattr(SYSTEM_CALL, lambda _: meanwhile)
     assert due.act(Order.SET_ASIDE) is (Outcome.WITHHELD if is_taken else Outcome.SPARED)
     assert ((due.aside if is_taken else due.path) / due.inner).read_bytes() == b"newer"
     assert due.path.read_bytes() == b"another" if is_taken else not (due.root / TRASH).exists()
@@ -221,11 +338,9 @@ def test_what_is_written_while_it_moves_moves_back_with_it(due: Due, monkeypatch
 def test_a_disk_that_moves_nothing_is_found_by_a_try_and_leaves_nothing_half(
     due: Due, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
-    def refuses(*_: Any, **__: Any) -> None:
-        raise OSError(code, os.strerror(code))
-
     before = due.state()
-    monkeypatch.setattr(os, "mkdir" if code == errno.EROFS else "rename", refuses)
+    is_system("older", monkeypatch)
+    monkeypatch.setattr(os, "mkdir" if code == errno.EROFS else "rename", refusing(code))
     assert due.act(Order.SET_ASIDE) is Outcome.FAILED
     fault = due.place.undo_fault() or ""
     assert all(os.strerror(code) in text for text in (due.error, fault))
@@ -233,18 +348,18 @@ def test_a_disk_that_moves_nothing_is_found_by_a_try_and_leaves_nothing_half(
     assert due.state() == before
 
 
-def test_it_comes_back_where_nobody_may_link_and_without_its_parents(due: Due, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuses(*_: Any, **__: Any) -> None:
-        raise PermissionError(errno.EPERM, "Operation not permitted")
-
-    before = due.state()
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_it_comes_back_as_it_was_without_its_parents(due: Due, monkeypatch: pytest.MonkeyPatch, system: str) -> None:
+    is_system(system, monkeypatch)
+    before, was = due.state(), (due.path / due.inner).stat()
     due.act(Order.SET_ASIDE)
     for folder in set(due.root.iterdir()) - {due.root / TRASH}:
         shutil.rmtree(folder)
     with pytest.raises(Refused, match="is empty"):
         due.place.check_root()
-    monkeypatch.setattr(os, "link", refuses)
     assert due.act(Order.RESTORE) is Outcome.RESTORED
+    now = (due.path / due.inner).stat()
+    assert (now.st_mode, now.st_mtime_ns, now.st_uid) == (was.st_mode, was.st_mtime_ns, was.st_uid)
     assert due.state() == {place: before[place] for place in before if place == "a" or place.startswith("a/T1")}
 
 

@@ -1,5 +1,6 @@
 """One dataset with marks that are due, in a store of any kind: sweeping it whole or in parts, and what must be true of it at any moment."""
 
+import ctypes
 import itertools
 import json
 import os
@@ -12,6 +13,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
@@ -224,5 +226,8 @@ def count_deletions(count: Callable[[str], object]) -> None:
 
     for name in ("unlink", "rmdir", "rename", "replace", "link"):
         setattr(os, name, counting(name, getattr(os, name)))
+    if renameat2 := getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None):
+        counted = counting("rename", renameat2)
+        pytest.MonkeyPatch().setattr("retention_assets.stores.places.moves.system_call", lambda _: counted)
     PyArrowFileIO.delete = counting("unlink", PyArrowFileIO.delete)  # type: ignore[method-assign]
     SqlCatalog.commit_table = counting("catalog", SqlCatalog.commit_table)  # type: ignore[method-assign]

@@ -45,7 +45,9 @@ def lake(tmp_path: Path, url: str) -> Lake:
 def bytes_of(lake: Lake) -> dict[str, str]:
     """Every file of a transaction, by its place, whether it is in sight or in the trash."""
     files = {name: text for name, text in lake.left().items() if not name.startswith(".retention-trash")}
-    aside = {name.split("/", 3)[3]: text for name, text in lake.left().items() if name.startswith(".retention-trash")}
+    trash = {name: text for name, text in lake.left().items() if name.startswith(".retention-trash")}
+    # beside each folder lies a note
+    aside = {name.split("/", 3)[3]: text for name, text in trash.items() if not name.endswith(".json")}
     assert not files.keys() & {f"d/{name}" for name in aside}, "something is at both places"
     return files | {f"d/{name}": text for name, text in aside.items()}
 

@@ -32,6 +32,7 @@ from retention_assets.stores.files.tombstones import append_tombstones, tombston
 from retention_assets.stores.places import Folder, FolderChanged, FolderNote, Place, RemovedFolder, TrashPlace, open_place
 from retention_assets.stores.places.file_systems import server_time
 from retention_assets.stores.places.own_files import leave_identity, place_of_root
+from retention_assets.stores.places.protocol import lost_trash
 from retention_assets.stores.protocol import (
     KNOWN_BY,
     Capabilities,
@@ -192,14 +193,17 @@ class FilesStore:
             # Everything may be set aside: then the root looks empty.
             folders = self._open_folders(layout) if order is Order.DELETE else self._trash()
             is_kept = order is Order.DELETE_ASIDE and folders.may_hide
-            owners = FolderOwnership.of(self.log, layout, dataset, [target.transaction for target in targets])
+            # The log may have lost what is set aside.
+            names = [target.transaction for target in targets]
+            owners = None if order.starts_in_trash else FolderOwnership.of(self.log, layout, dataset, names)
         except Exception as fault:  # noqa: BLE001 - drivers have exceptions of their own
             return [_failed(target, fault) for target in targets]
         going: dict[Target, Folder] = {}
         swept = []
         for target in targets:
             try:
-                going[target] = owners.folder(target.transaction)
+                find = owners.folder if owners else partial(layout.folder, dataset)
+                going[target] = find(target.transaction)
             except Refused as fault:
                 swept.append(_failed(target, fault))
         if visible := [target for target in going if target.in_latest_view and not order.starts_in_trash]:
@@ -210,13 +214,13 @@ class FilesStore:
                 swept += [_failed(target, fault) for target in visible]
                 going = {target: folder for target, folder in going.items() if not target.in_latest_view}
 
-        is_known = cache(RootSigns(folders, layout, owners.index, dataset).is_known)
+        is_known = cache(lambda: RootSigns(folders, layout, self.log.recent_index(dataset), dataset).is_known())
 
         def act(target: Target) -> RemovedFolder | None:
             if order is not Order.DELETE_ASIDE:
                 # in the trash each file has its own, and whether anything is there may be asked without one
                 permit()
-            if not owners.knows(target.transaction) and folders.measure(going[target]) is not None:
+            if owners and not owners.knows(target.transaction) and folders.measure(going[target]) is not None:
                 raise Refused(
                     f"The log does not know {quote(target.transaction)} in {dataset}: its folder may belong to something else."
                 )
@@ -225,6 +229,8 @@ class FilesStore:
                 removed = folders.delete_tree(going[target], permit, check)
             else:
                 removed = cast(TrashPlace, folders).carry_out_tree(order, going[target], target.aside, permit, check)
+            if removed is None and order is Order.DELETE_ASIDE and not target.begun_earlier:
+                raise Refused(lost_trash(target.aside, layout.root))
             if removed is None and not is_known():
                 raise Refused(
                     f"Neither {'/'.join(going[target])} nor any other folder of {dataset} is in "
@@ -235,8 +241,10 @@ class FilesStore:
 
         results = _try_each(act, list(going), parallelism)
         swept += [_outcome(order, target, result, is_kept) for target, result in zip(going, results, strict=True)]
-        if order is Order.RESTORE and pc.any(pc.starts_with(owners.index.transactions(dataset), ADDED)).as_py():
-            return [replace(result, error=_UNSEEN) if result.outcome is Outcome.RESTORED else result for result in swept]
+        if order is Order.RESTORE:
+            with suppress(BadInput, OSError):
+                if pc.any(pc.starts_with(self.log.recent_index(dataset).transactions(dataset), ADDED)).as_py():
+                    return [replace(one, error=_UNSEEN) if one.outcome is Outcome.RESTORED else one for one in swept]
         return swept
 
     def _trash(self) -> TrashPlace:

@@ -30,7 +30,7 @@ from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.objects.sources.sql import DatabaseObjects, ObjectColumns
 from retention_assets.stores.places import DueObject, Entry, Place, TrashPlace, is_on_s3, open_place
 from retention_assets.stores.places.local import LocalPlace
-from retention_assets.stores.places.protocol import DeletionPace
+from retention_assets.stores.places.protocol import DeletionPace, lost_trash
 from retention_assets.stores.protocol import Permit, SweptTarget, Target, error_text
 
 ROWS_AT_ONCE = 1_000
@@ -231,12 +231,15 @@ class ObjectDeletion:
         swept = act(due, check, permit, self.pace, parallelism) if due else []
         if order is Order.SET_ASIDE:
             return swept + failed
-        return [self._with_freed(result, by_key[result.transaction]) for result in swept] + failed
+        return [self._gone(order, result, by_key[result.transaction]) for result in swept] + failed
 
-    def _with_freed(self, result: SweptTarget, target: Target) -> SweptTarget:
-        # An earlier sweep may have freed it before it was killed.
-        if result.outcome is not Outcome.ALREADY_GONE or not target.begun_earlier:
+    def _gone(self, order: Order, result: SweptTarget, target: Target) -> SweptTarget:
+        if result.outcome is not Outcome.ALREADY_GONE:
             return result
+        if not target.begun_earlier:
+            lost = replace(result, outcome=Outcome.FAILED, error=lost_trash(target.aside, self.settings.data_root or ""))
+            return lost if order is Order.DELETE_ASIDE else result
+        # An earlier sweep may have freed it before it was killed.
         planned = planned_of(target, is_conditional(self.settings))
         return replace(result, bytes=planned.freed_before) if planned and self.is_freed(planned) else result
 

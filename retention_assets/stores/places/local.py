@@ -8,11 +8,14 @@ A bind mount of the same disk has the same device, so the mount's number is comp
 neither works, the device alone decides.
 
 Setting aside renames into a folder of its own in the trash, `<root>/.retention-trash/<plan>/<mark>`, and looks again there: a
-thing that was written to in between moves back.
+thing that was written to in between moves back. Of folders, `<mark>.json` beside it notes the place and what was there. The
+time of a mark's folder is that of the move: what changed later does not come back. Both times of a folder agree until the trash
+is copied; then neither these nor inodes are compared.
 """
 
 import ctypes
 import errno
+import json
 import os
 import re
 import secrets
@@ -27,7 +30,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from retention_assets.clock import now
 from retention_assets.errors import Refused, Withheld, quote
@@ -35,6 +38,7 @@ from retention_assets.outcomes import Order, Outcome
 from retention_assets.policy.durations import Duration, from_micros
 from retention_assets.settings.places import Identity, mount_lines
 from retention_assets.stores.concurrency import map_concurrently
+from retention_assets.stores.places.moves import move_new, opener, rename_new, system_call
 from retention_assets.stores.places.protocol import (
     SEPARATOR,
     TRASH,
@@ -47,6 +51,7 @@ from retention_assets.stores.places.protocol import (
     FolderNote,
     ObjectCheck,
     RemovedFolder,
+    check_origin,
     is_own_file,
     is_plain_key,
 )
@@ -59,8 +64,8 @@ _NOT_WRITABLE = {errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOSPC, errno.EDQ
 # Creates a file without a name, which disappears with its descriptor even after a crash. Not available everywhere.
 _NAMELESS: int = getattr(os, "O_TMPFILE", 0)
 _ASIDE = re.compile(r"[0-9]+/[0-9]+")
-# Folders have no hard links, nor have all file systems, and some let nobody but the owner make one.
-_NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
+# nanoseconds, at most, between the times that one rename gives to a file and to its new folder
+_ONE_CALL = 100_000_000
 _NO_UNDO = "Leave `undo` out where a file system refuses that, as overlays do and mounts within the root."
 _NOT_NAMELESS = {errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT}
 # names on a level that is split into shares; each share reads all names above it
@@ -256,9 +261,11 @@ class LocalPlace:
     def _measure(self, root: int, folder: Folder, check: FolderCheck) -> FolderNote | None:
         if not self._is_there(root, folder):
             return None
-        with self._below(root, folder, len(folder) - 1) as ((*_, top), home):
-            note, _ = self._look(folder, top, home)
-        check(note)
+        with self._below(root, folder, len(folder) - 1) as ((*_, above, top), home):
+            note, _, changed = self._look(folder, above, top, home)
+            check(note)
+            if folder[0] == TRASH:
+                _check_untouched(above, *changed)
         return note
 
     def _is_there(self, root: int, folder: Folder) -> bool:
@@ -272,7 +279,7 @@ class LocalPlace:
             if not self._is_there(root, folder):
                 return None
             with self._below(root, folder, len(folder) - 1) as ((*_, above, top), home):
-                note, listed = self._look(folder, top, home)
+                note, listed, _ = self._look(folder, above, top, home)
                 check(note)
                 for here, entry in self._walk(top, home, _prefix(folder), listed=listed):
                     if entry is not None:
@@ -291,10 +298,11 @@ class LocalPlace:
                 os.rmdir(folder[-1], dir_fd=above)
         return RemovedFolder(note.freed)
 
-    def _look(self, folder: Folder, top: int, home: Mount) -> tuple[FolderNote, _OpenFolder]:
+    def _look(self, folder: Folder, above: int, top: int, home: Mount) -> tuple[FolderNote, _OpenFolder, tuple[int, str]]:
         # hard links seen inside the folder, per inode
         seen: Counter[Identity] = Counter()
         freed = files = size = newest = 0
+        changed = (0, "")
         for here, entry in self._walk(top, home, _prefix(folder)):
             # folders are checked as they are entered
             if entry is None or entry.is_dir(follow_symlinks=False):
@@ -306,6 +314,7 @@ class LocalPlace:
                 continue
             self._check_guarded(entry.name, status)
             files, size, newest = files + 1, size + status.st_size, max(newest, status.st_mtime_ns)
+            changed = max(changed, (status.st_ctime_ns, here.prefix + entry.name))
             links = status.st_nlink
             if links > 1:
                 seen[status.st_dev, status.st_ino] += 1
@@ -313,9 +322,9 @@ class LocalPlace:
             # a file linked from elsewhere frees nothing; one linked several times in here frees its bytes once
             if links == 1 and stat.S_ISREG(status.st_mode):
                 freed += status.st_size
-        inode = os.fstat(top).st_ino if keeps_numbers(home) else None
+        is_known = keeps_numbers(home) and not (folder[0] == TRASH and _is_copied(above))
         # the walk ends with the folder itself
-        return FolderNote(freed, files, size, newest, inode), here
+        return FolderNote(freed, files, size, newest, os.fstat(top).st_ino if is_known else None), here, changed
 
     def _delete_file(self, here: int, key: str, check: ObjectCheck, permit: Permit, pace: DeletionPace) -> SweptTarget:
         def act() -> int | None:
@@ -329,7 +338,7 @@ class LocalPlace:
 
         return _tried(key, act, Outcome.DELETED)
 
-    def _look_at_file(self, here: int, key: str, check: ObjectCheck) -> int:
+    def _look_at_file(self, here: int, key: str, check: ObjectCheck, is_aside: bool = False) -> int:
         name = key.rpartition(SEPARATOR)[2]
         if not is_plain_key(name) or is_own_file(name):
             raise Refused(f"{quote(key)} is not the name of an object on a disk.")
@@ -337,8 +346,11 @@ class LocalPlace:
         if not stat.S_ISREG(status.st_mode):
             raise Refused(f"{quote(key)} is not a file any more. Remove it by hand.")
         self._check_guarded(name, status)
-        if why := check(_entry(key, status)):
+        entry = _entry(key, status)
+        if why := check(entry._replace(inode=None) if is_aside and _is_copied(here) else entry):
             raise FolderChanged(why)
+        if is_aside:
+            _check_untouched(here, status.st_ctime_ns, key)
         # a file with other hard links frees nothing
         return status.st_size if status.st_nlink == 1 else 0
 
@@ -381,7 +393,7 @@ class LocalPlace:
         def attempt(thing: DueObject) -> SweptTarget:
             def look(path: Folder) -> int | None:
                 with suppress(FileNotFoundError), self._below(root, path[:-1]) as ((*_, here), _):
-                    return self._look_at_file(here, thing.key, check)
+                    return self._look_at_file(here, thing.key, check, is_aside=path[0] == TRASH)
                 return None
 
             def act() -> int | None:
@@ -408,19 +420,51 @@ class LocalPlace:
     def carry_out_tree(
         self, order: Order, folder: Folder, aside: str, permit: Permit, check: FolderCheck
     ) -> RemovedFolder | None:
+        kept: FolderNote | None = None
+
+        def check_whole(note: FolderNote) -> None:
+            if kept and (why := note.change(kept, begun=order.deletes)):
+                raise FolderChanged(why)
+            check(note)
+
         def look(path: Folder) -> int | None:
-            return (note := self._measure(root, path, check)) and note.freed
+            nonlocal kept
+            is_new = order is Order.SET_ASIDE and path[0] != TRASH
+            note = self._measure(root, path, check if is_new else check_whole)
+            kept = note if is_new else kept
+            return note and note.freed
 
         trash = _trash_path(aside, folder[-1])
         with self._opened() as root:
+            origin, kept = self._read_note(root, trash[:-1]) or (folder, kept)
             if order is not Order.DELETE_ASIDE:
-                freed = self._move(order, root, folder, trash, permit, look)
+                check_origin(origin, folder)
+                facts = {"plan": trash[1], "mark": trash[2], "path": SEPARATOR.join(folder)}
+                text = lambda: json.dumps({**facts, "note": kept and kept._asdict()})  # noqa: E731
+                freed = self._move(order, root, folder, trash, permit, look, text)
                 return None if freed is None else RemovedFolder(freed)
-            removed = self.delete_tree(trash, permit, check)
+            removed = self.delete_tree(_trash_path(aside, "".join(origin[-1:])), permit, check_whole)
             self._clear(root, trash[:-1])
             return removed
 
-    def _move(self, order: Order, root: int, path: Folder, trash: Folder, permit: Permit, look: Look) -> int | None:
+    def _read_note(self, root: int, mark: Folder) -> tuple[Folder, FolderNote] | None:
+        place = (*mark[:-1], f"{mark[-1]}.json")
+        try:
+            with self._above(root, place) as above, open(place[-1], "rb", opener=opener(above)) as file:
+                # a crash leaves an empty one
+                if not (content := file.read()):
+                    return None
+            facts = json.loads(content)
+            return _segments(facts["path"]), FolderNote(**facts["note"])
+        except FileNotFoundError:
+            return None
+        except (ValueError, TypeError, KeyError, AttributeError):
+            fault = "is no note of what was set aside. Bring it back, or remove it: then its plan alone says what was there."
+            raise Refused(f"{SEPARATOR.join(place)} in {self.root} {fault}") from None
+
+    def _move(
+        self, order: Order, root: int, path: Folder, trash: Folder, permit: Permit, look: Look, note: Callable[[], str] = str
+    ) -> int | None:
         aside, present = self._status(root, trash), self._status(root, path)
         if aside and present and os.path.samestat(aside, present):
             # a killed restore has linked the file, and its name in the trash is left
@@ -438,9 +482,10 @@ class LocalPlace:
             return 0
         if aside is None:
             if look(path) is None:
+                self._clear(root, trash[:-1])
                 return None
             permit()
-            self._put_aside(root, path, trash)
+            self._put_aside(root, path, trash, note())
         try:
             return look(trash)
         except (OSError, Refused):
@@ -451,34 +496,36 @@ class LocalPlace:
             self._clear(root, trash[:-1])
             raise
 
-    def _put_aside(self, root: int, path: Folder, trash: Folder) -> None:
+    def _put_aside(self, root: int, path: Folder, trash: Folder, note: str = "") -> None:
+        name = path[-1]
         try:
-            with self._above(root, path) as above, self._above(root, trash, makes=0o700) as mark:
+            with self._above(root, path) as above, self._below(root, trash[:-1], makes=0o700) as ((*_, plan, mark), _):
                 if names := os.listdir(mark):
                     raise Refused(f"{SEPARATOR.join(trash[:-1])} in {self.root} holds {quote(names[0])}. Move it away.")
-                os.rename(path[-1], trash[-1], src_dir_fd=above, dst_dir_fd=mark)
+                if note:
+                    with open(f"{trash[-2]}.json", "wb", buffering=0, opener=opener(plan)) as file:
+                        file.write(note.encode())
+                if not rename_new(name, above, mark):
+                    # nobody else writes into the folder of a mark, which is empty
+                    os.rename(name, name, src_dir_fd=above, dst_dir_fd=mark)
         except OSError as fault:
             self._clear(root, trash[:-1])
             name = quote(SEPARATOR.join(path), 200)
             raise Refused(f"{name} can't be moved to {TRASH} in {self.root}: {fault.strerror}. {_NO_UNDO}") from fault
 
     def _put_back(self, root: int, path: Folder, trash: Folder) -> None:
-        if self._status(root, path) is not None:
-            raise Refused(f"Something else is at {quote(SEPARATOR.join(path), 200)} in {self.root}. Move it away to restore.")
-        name = path[-1]
-        with self._above(root, trash) as mark, self._above(root, path, makes=0o777) as above:
-            try:
-                # replaces nothing
-                os.link(name, name, src_dir_fd=mark, dst_dir_fd=above, follow_symlinks=False)
-            except OSError as fault:
-                if fault.errno not in _NO_LINKS:
-                    raise
-                os.rename(name, name, src_dir_fd=mark, dst_dir_fd=above)
-            else:
-                os.unlink(name, dir_fd=mark)
+        try:
+            with self._above(root, trash) as mark, self._above(root, path, makes=0o777) as above:
+                move_new(path[-1], mark, above)
+        except FileExistsError:
+            name = quote(SEPARATOR.join(path), 200)
+            raise Refused(f"Something else is at {name} in {self.root}. Move it away to restore.") from None
 
     def _clear(self, root: int, folder: Folder) -> None:
-        # with the folders above it, as far as they are empty; one that stays does no harm
+        # with its note, and the folders above it, as far as they are empty; one that stays does no harm
+        with suppress(OSError, Refused), self._below(root, folder) as ((*_, above, here), _):
+            if not os.listdir(here):
+                os.unlink(f"{folder[-1]}.json", dir_fd=above)
         for depth in range(len(folder), 0, -1):
             with suppress(OSError, Refused), self._above(root, folder[:depth]) as above:
                 os.rmdir(folder[depth - 1], dir_fd=above)
@@ -651,9 +698,22 @@ def _is_ours(key: str) -> bool:
 
 
 def _trash_path(aside: str, name: str) -> Folder:
-    if not _ASIDE.fullmatch(aside):
-        raise Refused(f"{quote(aside)} is no folder of the trash.")
+    if not (_ASIDE.fullmatch(aside) and is_plain_key(name)):
+        raise Refused(f"{quote(aside)} is no folder of the trash, or {quote(name, 200)} no name in one.")
     return (TRASH, *aside.split(SEPARATOR), name)
+
+
+def _is_copied(mark: int) -> bool:
+    status = os.fstat(mark)
+    return status.st_mtime_ns != status.st_ctime_ns
+
+
+def _check_untouched(mark: int, changed: int, name: str) -> None:
+    if not _is_copied(mark) and changed > os.fstat(mark).st_mtime_ns + _ONE_CALL:
+        raise FolderChanged(
+            f"{quote(name, 200)} was changed after it was set aside, though not in size and time. Compare it with a backup. To "
+            "restore it as it is, `touch` the folder of its mark in the trash."
+        )
 
 
 def _tried(key: str, act: Callable[[], int | None], done: Outcome) -> SweptTarget:
@@ -701,13 +761,8 @@ def mount_of(descriptor: int) -> Mount:
     return Mount(os.fstat(descriptor).st_dev, _ask_proc(descriptor))
 
 
-@lru_cache(maxsize=1)
-def _statx() -> Any:
-    return getattr(ctypes.CDLL(None, use_errno=True), "statx", None)
-
-
 def _ask_statx(descriptor: int, fact: int) -> tuple[Any, ...] | None:
-    if (statx := _statx()) is None:
+    if (statx := system_call("statx")) is None:
         return None
     answer = ctypes.create_string_buffer(_SIZE)
     if statx(descriptor, b"", _AT_EMPTY_PATH, fact, answer) != 0:

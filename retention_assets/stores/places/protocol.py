@@ -13,9 +13,10 @@ from time import sleep
 from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 
 from retention_assets.clock import moment
-from retention_assets.errors import Refused
+from retention_assets.errors import Refused, quote
 from retention_assets.outcomes import Order
 from retention_assets.policy.durations import Duration
+from retention_assets.settings.places import mask_secrets
 from retention_assets.stores.protocol import Permit, SweptTarget
 
 # segments below a root
@@ -224,6 +225,19 @@ class TrashPlace(Place, Protocol):
 
         `check` runs before anything moves. Raises what `delete_tree()` raises, and Refused for what can't come back whole.
         """
+
+
+def lost_trash(aside: str, root: str) -> str:
+    """Sentence about a thing that is not in the trash, though no sweep has begun to delete it."""
+    remedy = "Bring it back, or say by `retention trash forget` that it is gone."
+    return f"Nothing is at {TRASH}/{aside} in {mask_secrets(root)}, and no sweep has begun to delete what was. {remedy}"
+
+
+def check_origin(origin: Folder, folder: Folder) -> None:
+    """Raises Refused where a folder that was set aside has another place by now."""
+    if origin != folder:
+        was, here = (quote(SEPARATOR.join(path), 200) for path in (origin, folder))
+        raise Refused(f"It was set aside from {was}, and its place is {here} now. Name in the settings the place that it had.")
 
 
 def is_own_file(name: str) -> bool:

@@ -43,6 +43,7 @@ from retention_assets.stores.places.protocol import (
     FolderNote,
     ObjectCheck,
     RemovedFolder,
+    check_origin,
 )
 from retention_assets.stores.protocol import Permit, SweptTarget, error_text
 
@@ -315,8 +316,11 @@ class S3Place:
         if order is Order.SET_ASIDE and (refusal := self.undo_fault()):
             raise Refused(refusal)
         root, manifest = self._bucket(patience=FOLDER_PATIENCE), f"{TRASH}/{aside}.json"
-        trash = _FolderTrash(self._bucket(folder, FOLDER_PATIENCE), permit, root=root, manifest=manifest)
+        trash = _FolderTrash(self._bucket(folder, FOLDER_PATIENCE), permit, root=root, manifest=manifest, folder=folder)
         trash.read()
+        if order is not Order.DELETE_ASIDE:
+            check_origin(trash.folder, folder)
+        trash.bucket = self._bucket(trash.folder, FOLDER_PATIENCE)
         if not trash.is_listed and order is not Order.DELETE_ASIDE:
             trash.list_present(self._deletes_versions)
         if files := [*trash.current, *trash.older]:
@@ -591,7 +595,9 @@ class _Trash:
         entry = stack.find(due.version)
         # a marker stays while it hides a version that stays
         if entry is None or (stack.is_hidden and stack.versions and entry == stack.markers[0]):
-            return Outcome.ALREADY_GONE, None
+            # the answer to the first request may have been lost
+            seen = self.present.get(due.key)
+            return Outcome.DELETED if seen and seen.version == due.version else Outcome.ALREADY_GONE, None
         if entry in stack.markers:
             return due
         if why := "it is in sight again" if stack.shows(due.version) else self.check(entry):
@@ -617,6 +623,7 @@ class _FolderTrash(_Trash):
 
     root: _Bucket
     manifest: str
+    folder: Folder
     # what was in sight; every other version and marker, if these go too
     current: Sequence[Entry] = ()
     older: Sequence[Entry] = ()
@@ -628,9 +635,10 @@ class _FolderTrash(_Trash):
             place = f"{self.root.name}/{self.root.prefix}{self.manifest}"
             # without `start` the driver asks for the size of what is in sight
             text = self.root.fs.cat_file(place, version_id=versions[0].version, start=0)
-            self.noted, *files = json.loads(text)
+            self.noted, current, older, *folder = json.loads(text)
             self.is_listed = True
-            self.current, self.older = ([Entry(*file) for file in part] for part in files)
+            self.current, self.older = ([Entry(*file) for file in part] for part in (current, older))
+            self.folder = tuple(*folder) or self.folder
 
     def list_present(self, is_every: bool) -> None:
         stacks = self.bucket.stacks().values()
@@ -640,7 +648,7 @@ class _FolderTrash(_Trash):
 
     def write(self) -> None:
         self.permit()
-        body = json.dumps([self.noted, self.current, self.older]).encode()
+        body = json.dumps([self.noted, self.current, self.older, self.folder]).encode()
         self.root.fs.call_s3("put_object", Bucket=self.root.name, Key=self.root.prefix + self.manifest, Body=body)
 
     def remove(self) -> None:

@@ -123,7 +123,7 @@ def test_where_the_kernel_says_less_others_are_asked(lake: LocalFiles, monkeypat
         whole = mount_of(folder)
         answers = {"its answer": lambda *_: -1, "the kernel": lambda *_: 0}
         if missing != "nothing":
-            monkeypatch.setattr(local, "_statx", lambda: answers.get(missing))
+            monkeypatch.setattr(local, "system_call", lambda _: answers.get(missing))
         if missing == "both":
             monkeypatch.setattr(local, "_ask_proc", lambda _: None)
         assert mount_of(folder) == (Mount(whole.device, None) if missing == "both" else whole)

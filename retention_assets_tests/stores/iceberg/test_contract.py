@@ -26,6 +26,7 @@ from retention_assets_tests.stores.iceberg.tables import (
 class IcebergTables(Environment):
     datasets: tuple[str, ...] = ("ice/db.t1", "ice/db.t2", "ice/db.t3")
     recounts = False
+    misses_trash = False
 
     def __init__(self, warehouse: Warehouse) -> None:
         self.warehouse = warehouse

@@ -1,6 +1,7 @@
 """Setting aside in buckets that keep versions, on an imitation of S3 and on a Ceph: behind delete markers."""
 
 import itertools
+import json
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cache
@@ -395,3 +396,56 @@ def test_rules_that_are_shorter_than_undo_are_named(bucket: Bucket, s3: S3) -> N
     s3.faults.append(lambda _, place, __: error("403 Forbidden", "AccessDenied") if "lifecycle" in place else None)
     [text] = bucket.place.lifecycle_warnings(undo)
     assert "can't be read" in text
+
+
+@only_a_folder
+@pytest.mark.parametrize("versions", [False, True])
+def test_without_a_list_nothing_counts_as_set_aside_though_somebody_has_hidden_it(bucket: Bucket, versions: bool) -> None:
+    bucket.place = open_place(bucket.place.location, delete_versions=versions)
+    for hidden in ([], T1):
+        for key in hidden:
+            bucket.delete(key)
+        kept = bucket.kept()
+        assert bucket.order(Order.DELETE_ASIDE) == (Outcome.ALREADY_GONE, 0, "")
+        assert bucket.kept() == kept
+
+
+@only_a_folder
+def test_where_its_folder_has_another_name_by_now_it_goes_for_good_but_does_not_come_back(bucket: Bucket) -> None:
+    bucket.does(Order.SET_ASIDE)
+    kept = bucket.kept()
+    with pytest.raises(Refused, match=r"It was set aside from 'a/T1', and its place is 'b/T1' now"):
+        bucket.place.carry_out_tree(Order.RESTORE, ("b", "T1"), ASIDE, always, accepts)
+    assert bucket.kept() == kept
+    removed = bucket.place.carry_out_tree(Order.DELETE_ASIDE, ("b", "T1"), ASIDE, always, accepts)
+    assert removed == (len(T1), None)
+    assert bucket.contents() == BESIDE | OLDER
+
+
+@only_a_folder
+def test_the_list_of_an_earlier_release_names_no_folder(bucket: Bucket) -> None:
+    manifest = {"Bucket": bucket.name, "Key": f"root/.retention-trash/{ASIDE}.json"}
+    for act in (Order.RESTORE, Order.DELETE_ASIDE):
+        bucket.does(Order.SET_ASIDE)
+        *earlier, folder = json.loads(bucket.client.get_object(**manifest)["Body"].read())
+        assert folder == list(FOLDER)
+        bucket.client.put_object(**manifest, Body=json.dumps(earlier).encode())
+        bucket.does(act)
+
+
+@both
+def test_what_is_gone_although_the_answer_was_lost_was_deleted(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    bucket.does(Order.SET_ASIDE)
+    call, lost = S3FileSystem.call_s3, iter([True])
+
+    def lossy(self: Any, method: str, **facts: Any) -> Any:
+        answer = call(self, method, **facts)
+        versions = {item.get("VersionId") for item in facts.get("Delete", {}).get("Objects", ())}
+        if bucket.due[0].version in versions and next(lost, False):
+            raise ConnectionResetError
+        return answer
+
+    with monkeypatch.context() as patch:
+        patch.setattr(S3FileSystem, "call_s3", lossy)
+        bucket.does(Order.DELETE_ASIDE)
+    assert next(lost, None) is None
