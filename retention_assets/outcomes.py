@@ -13,8 +13,6 @@ class Outcome(StrEnum):
     HIDDEN = "HIDDEN"
     # out of sight, and whole in the store's trash: it can be restored for a while
     SET_ASIDE = "SET_ASIDE"
-    # retained transactions need all of its data, or it has none: nothing was deleted, and it can still be read
-    KEPT_READABLE = "KEPT_READABLE"
     RESTORED = "RESTORED"
     FAILED = "FAILED"
     # the store found at the last moment that it is needed: nothing was deleted

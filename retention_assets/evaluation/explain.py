@@ -341,7 +341,6 @@ STAYS = "MARKED, stays"
 # words about what a sweep took, by state
 _OVER = {
     "SWEPT": DELETED, "SET_ASIDE": "`retention restore` brings it back.", "HIDDEN": "Its place keeps readable versions of it.",
-    "KEPT_READABLE": "Retained transactions need all of its data.",
 }  # fmt: skip
 # transactions and bytes by state
 Counts = Mapping[str, tuple[int, int]]

@@ -113,11 +113,6 @@ class Settlement:
     bytes_hidden: int = 0
     left: int = 0
 
-    def __post_init__(self) -> None:
-        # What loses nothing is spared. Goes with the outcome KEPT_READABLE of stores.
-        if self.outcome is Outcome.KEPT_READABLE:
-            object.__setattr__(self, "outcome", Outcome.SPARED)
-
 
 class Planned(NamedTuple):
     """The store's data for a planned mark: bytes that it will free, and its note."""

@@ -144,7 +144,7 @@ def forget_trash(request: ForgetRequest, environment: Environment) -> Result:
     """
     dataset = request.dataset
     with environment.existing_ledger() as ledger, _asked(request, ledger, environment) as (store, lease, marks, log):
-        tell_swept(store, dataset, log, partial(ledger.marks.swept, dataset), tuple)
+        tell_swept(store, dataset, log, partial(ledger.marks.swept, dataset), lambda _, __: ())
         there = find_there(store, dataset, ledger.trash.planned([mark.id for mark in marks]))
         if faults := _grouped((mark, there[mark.id]) for mark in marks if mark.id in there):
             raise Refused("\n".join((*faults, "Nothing was changed.")))

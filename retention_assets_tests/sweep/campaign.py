@@ -254,7 +254,7 @@ class Game:
         assert {one for one, status in statuses.items() if status != "SWEPT"} <= held
         assert set(statuses.values()) <= {"SWEPT", "SPARED"}
         report = self.marked.report()
-        ends = ("deleted", "already_gone", "kept_readable", "spared", "unmarked")
+        ends = ("deleted", "already_gone", "spared", "unmarked")
         done = sum(report[name] for name in ends)
         assert report["to_delete"] == len(self.going) == done
         assert report["finished_at"] is not None

@@ -9,7 +9,7 @@ from retention_assets.ledger import AskedBy
 from retention_assets.outcomes import Order, Outcome
 from retention_assets_tests.sweep.lakes import DUE, FIVE, OLD, Lake
 from retention_assets_tests.sweep.marked import begin
-from retention_assets_tests.sweep.sharing import FilesStore, SharingFiles, needed
+from retention_assets_tests.sweep.sharing import FilesStore, SharingFiles
 
 UNDO = OLD.replace("sweep:", "undo: 14d, sweep:")
 UNTIL = DUE + timedelta(days=14)
@@ -96,7 +96,7 @@ def test_what_its_store_needs_again_comes_back_in_the_next_run(days: int, lake: 
         mark = ledger.histories.of("lake/d", ["S2"])["S2"][-1].id
         assert (hold.name, hold.transactions) == (f"returned-lake/d-S2-{mark}", ("S2",))
         # released, it is judged as everything else
-        ledger.holds.release(hold.name, "ann", "looked at")
+        ledger.holds.release(str(hold.name), "ann", "looked at")
     sharing.wanted.clear()
     assert lake.marks(at) == 1
     assert lake.verified() == ()

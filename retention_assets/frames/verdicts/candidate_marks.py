@@ -287,7 +287,8 @@ def _judge(
         if np.array_equal(more, needed) and np.array_equal(now_over, over):
             break
         needed, over = more, now_over
-    needers, needer = (), np.zeros(len(history), dtype=np.int32)
+    needers: Sequence[str] = ()
+    needer = np.zeros(len(history), dtype=np.int32)
     if shared is not None and needed.any():
         needers, needer = _needers(shared, history, needed, kept)
     table = VerdictTable(decisions, policies, keepers, history, referenced.names, needers)

@@ -30,7 +30,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from retention_assets.clock import now
 from retention_assets.errors import Refused, Withheld, quote
@@ -767,8 +767,9 @@ def _ask_statx(descriptor: int, fact: int) -> tuple[Any, ...] | None:
     answer = ctypes.create_string_buffer(_SIZE)
     if statx(descriptor, b"", _AT_EMPTY_PATH, fact, answer) != 0:
         return None
+    facts = _ANSWER.unpack_from(answer)
     # an old kernel leaves the mount's number out of its answer, and many file systems a birth
-    return facts if (facts := _ANSWER.unpack_from(answer))[0] & fact else None
+    return facts if facts[0] & fact else None
 
 
 def _ask_proc(descriptor: int) -> int | None:

@@ -67,7 +67,6 @@ def keep(folder: Path, *retained: int, meanwhile: Callable[[], object] = lambda:
 class LocalTables(Environment):
     datasets: tuple[str, ...] = ("lh/t1", "lh/t2", "lh/t3")
     recounts = False
-    misses_trash = False
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "tables"
