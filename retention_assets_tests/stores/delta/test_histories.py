@@ -4,6 +4,7 @@ Every file of a version that the ledger does not call swept is in its place; of 
 And a file that only deleted versions had is gone.
 """
 
+import json
 import random
 from collections.abc import Callable
 from contextlib import suppress
@@ -126,7 +127,8 @@ class Life:
     def look(self) -> None:
         """The law."""
         for number in versions(self.folder):
-            if number not in self.needs:
+            # a version that neither adds nor removes a file stands for the one before it
+            if number not in self.needs and self.changes_files(number):
                 self.needs[number] = frozenset(
                     str(Path(place).relative_to(self.folder)) for place in file_uris(self.folder, number)
                 )
@@ -144,6 +146,10 @@ class Life:
         wanted = frozenset[str]().union(*(needed for number, needed in self.needs.items() if number not in deleted))
         left = {name for name in named - wanted if name in there or name.rpartition("/")[2] in in_trash}
         assert not left, (f"{left} of {deleted} are left", self.said)
+
+    def changes_files(self, number: int) -> bool:
+        lines = (self.folder / "_delta_log" / f"{number:020}.json").read_text("utf-8").splitlines()
+        return any(not {"add", "remove"}.isdisjoint(json.loads(line)) for line in lines)
 
     def ends(self) -> dict[int, str]:
         """How versions ended that the ledger calls swept."""
