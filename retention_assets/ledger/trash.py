@@ -16,7 +16,7 @@ from retention_assets.ledger.batches import Moved, Share, planned_rows, record_b
 from retention_assets.ledger.clock_guard import has_come_by, present_by
 from retention_assets.ledger.database import LedgerPart, WriteTransaction, audited
 from retention_assets.ledger.leases import Lease
-from retention_assets.ledger.schema import ASIDE, MARKS, PLANNED, PLANS, STEPS
+from retention_assets.ledger.schema import ASIDE, BATCHES, MARKS, PLANNED, PLANS, STEPS
 from retention_assets.ledger.steps import (
     BEGUN_MARKS,
     IS_BEGUN,
@@ -24,6 +24,7 @@ from retention_assets.ledger.steps import (
     OpenBatch,
     by_id,
     locking,
+    members_of,
     of_datasets,
     open_batches,
 )
@@ -113,6 +114,12 @@ class Trash(LedgerPart):
             plans = _plans(connection, marks)
             batches = {mark: OpenBatch(0, plan, "", (), Order.DELETE_ASIDE, None) for mark, plan in plans.items()}
             return planned_rows(connection, batches)
+
+    def ever_deleted(self, marks: Collection[int]) -> set[int]:
+        """Return those of some set aside marks on whose deletion for good a batch has begun, also if it has failed since."""
+        near = (BATCHES.c.first <= max(marks, default=0), BATCHES.c.last >= min(marks, default=0))
+        members = members_of(BATCHES.c.ids, BATCHES.c.order_given == Order.DELETE_ASIDE, *near)
+        return {mark for (mark,) in self.rows(select(members.c.mark))}.intersection(marks)
 
     @audited
     def begin(

@@ -1,11 +1,13 @@
 """Lists what sweeps have set aside, brings it back, and deletes it for good before its time.
 
-What a person asks for is recorded first; then a sweep gives the order to the store. If that is killed, the next run goes on.
+Log, store, place, life and lease are asked first; then the order is recorded, and a sweep gives it to the store. If that is
+killed, the next run goes on.
 """
 
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import Annotated, Any
@@ -58,6 +60,10 @@ from retention_assets.sweep.read import DatasetReading, Wanted, joined
 
 # transactions that a sentence is about, of one dataset
 _NAMED = 5
+_GONE = (
+    "Nothing of it is in the trash. If it is gone for good, record that: "
+    "retention trash forget DATASET TRANSACTION --reason …"
+)
 # datasets whose place is asked for
 _ASKED = 100
 
@@ -386,8 +392,20 @@ def _recheck(recheck: Recheck, stores: Mapping[str, Store], marks: Sequence[Asid
             unread |= faults
             if readings:
                 rows = recheck.ledger.trash.planned([mark.id for mark in here if mark.dataset not in faults])
-                result = result.with_(recheck.check(joined(readings), rows, stores[name].capabilities))
+                checked = recheck.check(joined(readings), rows, stores[name].capabilities)
+                gone = {mark for reading in readings for mark in _gone(recheck, stores[name], reading, rows)} & checked.go
+                kept = {**checked.kept, **dict.fromkeys(gone, _GONE)}
+                result = result.with_(replace(checked, go=checked.go - gone, kept=kept))
     return result, unread
+
+
+def _gone(recheck: Recheck, store: Store, reading: DatasetReading, rows: pa.Table) -> Iterator[int]:
+    # marks of which nothing is in the trash, though nobody has begun to delete them
+    dataset, ledger = reading.dataset, recheck.ledger
+    own = rows.filter(pc.equal(rows["dataset"], dataset))
+    tell_swept(store, dataset, reading.log, partial(ledger.marks.swept, dataset), recheck.kept_of)
+    there = find_there(store, dataset, own)
+    yield from {*own["id"].to_pylist()} - there.keys()
 
 
 @examples(*empty_trash.examples)

@@ -102,6 +102,8 @@ class Target:
     ended_refs: tuple[str, ...] = ()
     # a sweep of it began and did not finish: what is gone by now was deleted by that sweep
     begun_earlier: bool = False
+    # a deletion for good began before and has failed: less of it may be in the trash, and what is not there may have been taken
+    has_failed: bool = False
     # folder in the trash that belongs to it alone, as plan/mark
     aside: str = ""
 

@@ -132,6 +132,8 @@ class DatasetSweep:
     places: frozenset[str | None] = frozenset({None})
     # marks that an earlier sweep had begun
     begun_earlier: frozenset[int] = frozenset()
+    # set aside marks whose deletion for good has failed before
+    has_failed: frozenset[int] = frozenset()
     # deleted since its log was last read
     deleted: int = 0
 

@@ -361,6 +361,8 @@ class Recheck:
         # their policy was allowed to take them from a latest view
         in_latest = frozenset(marks.filter(pc.equal(marks["reason"], _IN_LATEST))["id"].to_pylist())
         lives = is_same_life(here, judged.rows.select([*TIMES]).take(at)).tolist()
+        # of which the log has another life
+        others = {mark for mark, is_same in zip(here["id"].to_pylist(), lives, strict=True) if not is_same}
         holding, pinning = (
             judged.verdicts(RulesInForce((policy,), holds), self.as_of)["reasons"].take(at).to_pylist()
             for policy in (_EVERYTHING, _UNPROTECTED)
@@ -380,7 +382,7 @@ class Recheck:
                     kept.setdefault(mark, _NOT_PURGING)
                 elif dataset in attributes and not is_within(attributes[dataset].get(REALM, ""), realm):
                     kept.setdefault(mark, _OTHER_REALM)
-            elif why := wanted.get((dataset, row["transaction"])):
+            elif mark not in others and (why := wanted.get((dataset, row["transaction"]))):
                 back.setdefault(mark, why)
             if row["order"] == Order.RESTORE:
                 kept.pop(mark, None)

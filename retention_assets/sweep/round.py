@@ -259,7 +259,8 @@ class _Round:
             rows = rows.set_column(rows.column_names.index("order"), "order", pa.array([order] * len(rows), pa.string()))
             self._open_reports(rows)
             for name, own in by_dataset(rows).items():
-                self.active[name].begun_earlier = frozenset()
+                tried = self.context.ledger.trash.ever_deleted(own["id"].to_pylist()) if order is Order.DELETE_ASIDE else ()
+                self.active[name].begun_earlier, self.active[name].has_failed = frozenset(), frozenset(tried)
                 self._compare_places(self.active[name], own)
                 self.active[name].result.planned += len(own)
             for batch, targets in self._justified_batches(rows, aside):
@@ -465,10 +466,11 @@ class _Round:
                     place_known=None not in sweep.places,
                     ended_refs=ended.get(mark, ()),
                     begun_earlier=mark in sweep.begun_earlier,
+                    has_failed=mark in sweep.has_failed,
                     aside="" if batch.order is Order.DELETE else f"{plan}/{mark}",
                 )
                 for mark, (transaction, note, plan) in batch.targets[sweep.dataset].items()
-                if mark in (self.checked.back if batch.order is Order.RESTORE and not sweep.begun_earlier else go)
+                if mark in go or (batch.order is Order.RESTORE and mark in self.checked.back)
             }
             for sweep in self._active(batch.targets)
         }

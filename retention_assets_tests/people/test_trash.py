@@ -497,6 +497,19 @@ def test_what_is_gone_from_the_trash_is_forgotten_by_name_and_frees_nothing(asid
     assert "S1 of lake/d is not set aside" in again
 
 
+def test_what_somebody_took_out_of_the_trash_is_not_called_deleted(aside: Lake, run: Run) -> None:
+    """Neither by a person who empties it, nor by the sweep at the end of its time, however often."""
+    loses(aside, "S1")
+    code, out, err = run("trash", "empty", *WHY, *at(DUE), "--yes")
+    assert (code, "Deleted for good: 4 transactions" in out) == (FAILED, True)
+    assert "S1 of lake/d: It stays set aside. Nothing of it is in the trash." in err
+    assert "retention trash forget" in err
+    for day in (14, 15):
+        swept = aside.sweeps(DUE + timedelta(days=day))["lake/d"]
+        assert ({*swept.outcomes}, "retention trash forget" in swept.errors[0]) == ({"FAILED"}, True)
+    assert aside.verified() == ()
+
+
 @pytest.mark.parametrize("names", ["S2", "S1 S2", "S1 S2 S3 S4 S5"])
 def test_nothing_is_forgotten_that_is_in_the_trash(names: str, aside: Lake, run: Run) -> None:
     loses(aside, "S1")

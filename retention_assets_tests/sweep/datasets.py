@@ -94,6 +94,12 @@ class SettingsFolder:
             rows = [row for row in ledger.marks.table(datasets or self.usual).to_pylist() if row["transaction"] == transaction]
         return str(rows[-1]["why"] or rows[-1]["last_error"])
 
+    def ends(self, dataset: str, *transactions: str) -> list[str]:
+        """Outcome of the first mark of each transaction."""
+        with self.opened() as ledger:
+            histories = ledger.histories.of(dataset, transactions)
+            return [str(histories[name][0].outcome) for name in transactions]
+
     def verified(self) -> tuple[str, ...]:
         with self.opened() as ledger:
             return ledger.verify().faults

@@ -10,8 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from retention_assets.outcomes import Outcome
+from retention_assets.ledger import AskedBy, Settlement
+from retention_assets.outcomes import Order, Outcome
+from retention_assets_tests.ledger.states import take_lease
 from retention_assets_tests.sweep.lakes import DUE, FIVE, OLD, Lake
+from retention_assets_tests.sweep.marked import begin
 
 UNDO = OLD.replace("sweep:", "undo: 14d, sweep:")
 UNTIL = DUE + timedelta(days=14)
@@ -85,6 +88,24 @@ def test_what_protects_it_anew_brings_it_back_in_the_next_run(act: str, days: in
         assert (hold.transactions, hold.owner) == (("S2",), "test")
     # once, and no more
     assert lake.sweeps(at + DAY).get("lake/d") is None or days == 1
+    assert lake.verified() == ()
+
+
+@pytest.mark.parametrize("tried", [False, True])
+def test_a_trash_that_lost_a_file_goes_only_if_a_deletion_of_ours_may_have_taken_it(tried: bool, lake: Lake) -> None:
+    """A person's order was stopped in the middle, and taken back."""
+    if tried:
+        with lake.opened() as ledger:
+            begin(ledger, "lake/d", Order.DELETE_ASIDE, AskedBy("ann", "the disk is full"), ["S1"])
+            marks, lease = ledger.trash.named("lake/d"), take_lease(ledger, "lake/d", "ann")
+            failed = [row["id"] for row in ledger.marks.table(["lake/d"]).to_pylist() if row["transaction"] == "S1"]
+            ledger.sweeps.settle([lease], [Settlement(mark, Outcome.FAILED, error="stopped") for mark in failed])
+            ledger.leases.give_up([lease])
+            assert "S1" not in marks
+    (lost,) = (lake.folder / "data" / ".retention-trash").glob("*/*/S1/a.parquet")
+    lost.unlink()
+    swept = lake.sweeps(UNTIL)["lake/d"]
+    assert (swept.outcomes[Outcome.FAILED], aside(lake)) == ((0, set()) if tried else (1, {"S1"}))
     assert lake.verified() == ()
 
 

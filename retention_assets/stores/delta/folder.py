@@ -61,6 +61,12 @@ class TableFolder:
         fs, path = self._opened
         return f"{os.path.realpath(path)}/" if is_local(fs) else f"s3://{path.rstrip('/')}/"
 
+    def is_there(self) -> bool:
+        """Tell whether there is such a folder, or anything below it."""
+        fs, path = self._opened
+        fs.invalidate_cache()
+        return bool(fs.exists(path))
+
     def list_log(self) -> tuple[LogFile, ...]:
         """List the log, sorted by name; empty if there is none. Raises OSError, and Refused behind a link to nothing."""
         fs, path = self._opened

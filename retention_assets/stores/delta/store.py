@@ -44,7 +44,7 @@ from retention_assets.stores.delta.second_reader import check_needs
 from retention_assets.stores.delta.settings import DeltaSettings
 from retention_assets.stores.delta.sweep import TableOrder
 from retention_assets.stores.delta.table import Table
-from retention_assets.stores.delta.trash import TrashNotes, empty_trash
+from retention_assets.stores.delta.trash import TrashNotes, empty_trash, gone_from_trash
 from retention_assets.stores.places import Place, TrashPlace, open_place
 from retention_assets.stores.places.file_systems import server_time
 from retention_assets.stores.places.own_files import holds_anything, leave_identity, place_of_root
@@ -227,11 +227,10 @@ class DeltaStore(LazyStore[DeltaSettings]):
     ) -> list[SweptTarget]:
         """Delete files of versions, move them to the trash of their table or back, or delete them there."""
         try:
-            if order is Order.DELETE_ASIDE and (left := self._trash_of_others(dataset, targets)):
-                folder, others = left
-                files = TableFiles(self._place(folder), permit, parallelism)
-                rest = [target for target in targets if target not in others]
-                emptied = empty_trash(TrashNotes(folder), files, others)
+            emptied = self._empty_trash_of_others(dataset, targets, parallelism, permit) if order is Order.DELETE_ASIDE else []
+            if emptied:
+                names = {answer.transaction for answer in emptied}
+                rest = [target for target in targets if target.transaction not in names]
                 return [*emptied, *(self.carry_out(order, dataset, rest, parallelism, permit) if rest else ())]
             if (opened := self._open(dataset)) is None:
                 raise Refused(f"there is no table {quote(dataset)} in the settings' folders. Nothing is recorded as gone")
@@ -258,15 +257,20 @@ class DeltaStore(LazyStore[DeltaSettings]):
                 notes.remove(asides[answer.transaction])
         return answers
 
-    def _trash_of_others(self, dataset: str, targets: Sequence[Target]) -> tuple[TableFolder, list[Target]] | None:
-        # targets that were set aside of a table that is not there any more, and the folder that it had
-        folders = self._folders().named.get(dataset, ())
-        if len({folder.canonical for folder in folders}) != 1:
-            return None
-        table = self._reader.read(folders[0])
+    def _empty_trash_of_others(
+        self, dataset: str, targets: Sequence[Target], parallelism: int, permit: Permit
+    ) -> list[SweptTarget]:
+        # what was set aside of a table that is another one by now, or is not there any more
+        folder = self._only(dataset, self._folders().named.get(dataset, ()))
+        table = self._reader.read(folder) if folder else None
         ids = table.ids if table else frozenset()
         others = [target for target in targets if target.note and VersionNote.parse(target.note).table not in ids]
-        return (folders[0], others) if others else None
+        if folder is None:
+            # the folders above it were listed
+            return [gone_from_trash(target, dataset) for target in others]
+        if others and not folder.is_there():
+            raise Refused(f"{folder.shown} is not there. Check that its disk is mounted")
+        return empty_trash(TrashNotes(folder), TableFiles(self._place(folder), permit, parallelism), others) if others else []
 
     def place(self, dataset: str, claim: bool = False) -> str | None:  # noqa: ARG002 - a table has an identity of its own
         """Return the id of the table and its folder. None without a table: the sweep reports that."""

@@ -260,7 +260,7 @@ class TableOrder:
             elif is_whole and not (missing[number] and self.order is not Order.DELETE_ASIDE):
                 outcome, error = Outcome.SPARED, Reason.NEEDED.text(needs.sentence(number))
             elif not done[number] and self.order is Order.DELETE_ASIDE:
-                self.outcomes[target.transaction] = gone_from_trash(target, self.notes.folder)
+                self.outcomes[target.transaction] = gone_from_trash(target, self.notes.folder.shown)
                 continue
             elif not done[number]:
                 outcome = Outcome.ALREADY_GONE

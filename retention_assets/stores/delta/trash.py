@@ -84,7 +84,7 @@ def empty_trash(notes: TrashNotes, files: TableFiles, targets: Sequence[Target])
             error = f"{long_quote(fault.transaction)}: {fault.error}"
             swept.append(SweptTarget(target.transaction, fault.outcome, error=error))
         elif own is None or (mine and all(one.outcome is Outcome.ALREADY_GONE for one in mine)):
-            swept.append(gone_from_trash(target, notes.folder))
+            swept.append(gone_from_trash(target, notes.folder.shown))
         else:
             freed = sum(one.bytes for one in mine if one.transaction not in counted)
             swept.append(SweptTarget(target.transaction, Outcome.DELETED, freed, left=len(own.sizes) - len(mine)))
@@ -92,10 +92,8 @@ def empty_trash(notes: TrashNotes, files: TableFiles, targets: Sequence[Target])
     return swept
 
 
-def gone_from_trash(target: Target, folder: TableFolder) -> SweptTarget:
+def gone_from_trash(target: Target, where: str) -> SweptTarget:
     """Outcome of a target of which nothing is in the trash: a sweep that had begun deleted it, or somebody took it away."""
     if target.begun_earlier:
         return SweptTarget(target.transaction, Outcome.ALREADY_GONE)
-    return SweptTarget(
-        target.transaction, Outcome.FAILED, error=f"nothing of it is in {folder.shown}/{TRASH} any more. {FORGET}"
-    )
+    return SweptTarget(target.transaction, Outcome.FAILED, error=f"nothing of it is in the trash of {where} any more. {FORGET}")

@@ -288,7 +288,7 @@ def _check_planned(target: Target, order: Order, note: FolderNote) -> None:
     planned = FolderNote.parse(target.note) if target.note else note
     # a copy of a root that was accepted has the trash in other folders
     present = note._replace(inode=None) if order.starts_in_trash else note
-    if why := present.change(planned, target.begun_earlier and order.deletes):
+    if why := present.change(planned, (target.begun_earlier or target.has_failed) and order.deletes):
         raise FolderChanged(why)
 
 

@@ -1,5 +1,6 @@
 """The whole cycle over Delta tables: policies, marks, holds, plan, sweeps, reports and restores, as people meet them."""
 
+import json
 import shutil
 import threading
 from collections.abc import Callable
@@ -202,6 +203,86 @@ def test_a_version_that_was_set_aside_comes_back(house: Lake, folder: Path, run:
     result = house.sweeps(DUE + 2 * WEEK)["lh/t"]
     assert (result.outcomes, result.refused, result.warnings) == ({DELETED: 2}, None, [])
     assert (data(folder), rows(folder, 1)) == (needed(folder, 1, 3), before[1])
+
+
+UNDO = POLICY.replace("sweep:", "undo: 14d, sweep:")
+
+
+@pytest.mark.parametrize("needs", ["pin", "stream", "clone", "newest version"])
+@pytest.mark.parametrize("days", [1, 14], ids=["in the window", "at its end"])
+def test_what_needs_a_set_aside_version_brings_it_back_in_the_next_run(
+    needs: str, days: int, house: Lake, folder: Path, run: Run
+) -> None:
+    """Version 1 of three that are set aside; each has one file of its own."""
+    also = {"also_read": [f"{house.folder}/clones/*"], "streams": [f"{house.folder}/streams/*"]}
+    for name in ("clones", "streams"):
+        (house.folder / name).mkdir()
+    house.configures(stores=[{"name": "lh", "kind": "delta", "tables": [f"{house.folder}/tables/*"], **also}]).says(UNDO)
+    table = overwritten(folder, 4)
+    before = rows(folder, 1), table.opened.metadata()
+    house.marks(MARKED)
+    assert house.sweeps(DUE)["lh/t"].outcomes == {Outcome.SET_ASIDE: 3}
+    table, wanted = Table.open(folder), [1]
+    if needs == "pin":
+        table.set_properties({"retention.keep_versions": "1"})
+    elif needs == "stream":
+        offsets = house.folder / "streams" / "s" / "offsets"
+        offsets.mkdir(parents=True)
+        source = {"reservoirId": str(before[1].id), "reservoirVersion": 1, "index": -1, "isStartingVersion": False}
+        (offsets / "0").write_text("v1\n{}\n" + json.dumps(source))
+        wanted = [1, 2]
+    elif needs == "clone":
+        log = house.folder / "clones" / "c" / "_delta_log"
+        log.mkdir(parents=True)
+        [own] = needed(folder, 1)
+        lines = (folder / "_delta_log" / f"{0:020}.json").read_text("utf-8").splitlines()
+        kept = [line for line in lines if '"protocol"' in line or '"metaData"' in line]
+        add = {"path": str(folder / own), "size": 1, "partitionValues": {}, "modificationTime": 0, "dataChange": True}
+        (log / f"{0:020}.json").write_text("\n".join([*kept, json.dumps({"add": add})]))
+    else:
+        table.opened.restore(1, ignore_missing_files=True)
+    at = DUE + days * DAY
+    result = house.sweeps(at)["lh/t"]
+    over = {} if days == 1 else {DELETED: 3 - len(wanted)}
+    assert (result.outcomes, result.errors, result.refused) == ({Outcome.RESTORED: len(wanted), **over}, [], None)
+    assert rows(folder, 1) == before[0]
+    assert {name: house.statuses("lh/t")[name] for name in map(str, wanted)} == dict.fromkeys(map(str, wanted), "RESTORED")
+    # it stays, and nothing fails from now on
+    house.marks(at)
+    later = house.sweeps(at + DAY)
+    assert all(not result.errors and result.refused is None for result in later.values())
+    assert (rows(folder, 1), house.verified()) == (before[0], ())
+
+
+@pytest.mark.parametrize("change", ["made anew", "dropped but for its trash", "taken away"])
+def test_the_trash_of_a_table_that_is_not_there_any_more(change: str, house: Lake, folder: Path) -> None:
+    """It goes at its time, and no file of a table that has the name by then."""
+    house.says(UNDO)
+    overwritten(folder, 4)
+    overwritten(folder.with_name("u"), 1)
+    house.marks(MARKED)
+    assert house.sweeps(DUE)["lh/t"].outcomes == {Outcome.SET_ASIDE: 3}
+    trash = folder / ".retention-trash"
+    assert len([*trash.rglob("*.parquet")]) == 3
+    if change == "taken away":
+        shutil.rmtree(folder)
+    else:
+        for path in folder.iterdir():
+            if path != trash:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+    before = dict[str, str]()
+    if change == "made anew":
+        Table(folder, 7).overwrite(8)
+        before = {name: text for name, text in files(folder).items() if ".retention-trash" not in name}
+    for day in (14, 15):
+        result = house.sweeps(DUE + day * DAY).get("lh/t")
+    assert house.ends("lh/t", "0", "1", "2") == (["SET_ASIDE"] * 3 if change == "taken away" else ["DELETED"] * 3)
+    if change == "taken away":
+        assert result is not None
+        assert "retention trash forget" in result.errors[0]
+    assert not [*trash.rglob("*.parquet")]
+    assert {name: text for name, text in files(folder).items() if ".retention-trash" not in name}.items() >= before.items()
+    assert house.verified() == ()
 
 
 def test_a_table_that_is_made_anew_under_the_name_is_judged_anew(house: Lake, folder: Path) -> None:
