@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from retention_assets.evaluation.rules_in_force import RulesInForce
 from retention_assets.frames.arrays import integers, join_chunks
-from retention_assets.frames.log import Log, refusals_of, sums_by
+from retention_assets.frames.log import KNOWN_ROWS, Log, refusals_of, sums_by
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks
 from retention_assets.frames.verdicts.decisions import VERDICTS
 from retention_assets.frames.verdicts.reasons import Reason
@@ -58,7 +58,9 @@ class Preview:
 
 
 def preview(log: Log, rules: RulesInForce, as_of: datetime) -> Preview:
-    return Preview(as_of, log, candidate_marks(log.transactions, log.datasets, rules.policies, rules.holds, as_of))
+    """Judge a log as if nothing of it was marked or swept before."""
+    known = KNOWN_ROWS.empty_table()
+    return Preview(as_of, log, candidate_marks(log.transactions, log.datasets, rules.policies, rules.holds, as_of, known))
 
 
 def as_json(result: Preview) -> Iterator[str]:

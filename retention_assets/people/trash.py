@@ -61,8 +61,7 @@ from retention_assets.sweep.read import DatasetReading, Wanted, joined
 # transactions that a sentence is about, of one dataset
 _NAMED = 5
 _GONE = (
-    "Nothing of it is in the trash. If it is gone for good, record that: "
-    "retention trash forget DATASET TRANSACTION --reason …"
+    "Nothing of it is in the trash. If it is gone for good, record that: retention trash forget DATASET TRANSACTION --reason …"
 )
 # datasets whose place is asked for
 _ASKED = 100

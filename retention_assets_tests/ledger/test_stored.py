@@ -52,7 +52,10 @@ def test_the_ledger_of_the_first_release_is_read_and_verified(stored: str) -> No
         assert statuses(ledger, "lake/m") == {**dict.fromkeys(("S1", "S4", "S5"), "MARKED"), "S2": "UNMARKED", "S3": "SWEEPING"}
         states = {name: marks[-1].state for name, marks in ledger.histories.of("lake/u", ["U1", "U2", "U3", "U5"]).items()}
         assert states == {"U1": "SET_ASIDE", "U2": "RESTORED", "U3": "SWEPT", "U5": "SPARED"}
-        assert ledger.histories.of("lake/d", ["S2"])["S2"][-1].why == "version S2 can still be read: version S6 needs all of its files"
+        assert (
+            ledger.histories.of("lake/d", ["S2"])["S2"][-1].why
+            == "version S2 can still be read: version S6 needs all of its files"
+        )
         report = ledger.reports.of(DUE.date(), "lake/d")[0]
         counters = ("to_delete", "deleted", "already_gone", "hidden", "spared", "failed")
         assert [report[name] for name in counters] == [5, 1, 1, 1, 1, 1]

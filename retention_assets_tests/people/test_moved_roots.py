@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from retention_assets.policy import text_of
-from retention_assets.stores.places import local
+from retention_assets.stores.places import open_place
 from retention_assets_tests.people.conftest import DONE, FAILED, Run
 from retention_assets_tests.stores.delta.test_cases import overwritten
 from retention_assets_tests.stores.delta.test_exact import data
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.usefixtures("local_spark", "numbers")
 @pytest.fixture
 def numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where the tests lie on an overlay or in memory."""
-    monkeypatch.setattr(local, "keeps_numbers", lambda _: True)
+    monkeypatch.setattr("retention_assets.stores.places.local.keeps_numbers", lambda _: True)
 
 
 @pytest.fixture
@@ -218,8 +218,8 @@ def test_a_clone_of_a_whole_disk_is_the_renamed_root_only_once_the_first_is_gone
     is_left: bool, aside: Lake, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It has each number of the original."""
-    number = local.LocalPlace(str(aside.folder / "data")).number()
-    monkeypatch.setattr(local.LocalPlace, "number", lambda _: number)
+    number = open_place(str(aside.folder / "data")).number()  # type: ignore[attr-defined]
+    monkeypatch.setattr("retention_assets.stores.places.local.LocalPlace.number", lambda _: number)
     root = is_copied(aside) if is_left else is_copied_and_removed(aside)
     before = (aside.folder / root / ".retention-store").read_text()
     if not is_left:
@@ -232,7 +232,7 @@ def test_a_clone_of_a_whole_disk_is_the_renamed_root_only_once_the_first_is_gone
 def test_without_lasting_numbers_a_renamed_root_is_a_copy_that_is_accepted(
     aside: Lake, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local, "keeps_numbers", lambda _: False)
+    monkeypatch.setattr("retention_assets.stores.places.local.keeps_numbers", lambda _: False)
     root = is_renamed(aside)
     assert "this ledger knows it at" in refused(run, "run", "--yes", at=LATER)
     done(run, *ACCEPT)

@@ -45,7 +45,7 @@ class Life:
     def live(self) -> None:
         acts: tuple[tuple[int, Callable[[], object]], ...] = (
             (8, self.write), (6, self.run), (2, self.change_policies), (2, self.hold), (2, self.release), (1, self.retain),
-            (1, self.restore_version), (1, self.pin), (1, self.empty), (3, self.sleep),
+            (1, self.restore_version), (1, self.pin), (1, self.empty), (3, self.pass_days),
         )  # fmt: skip
         for _ in range(STEPS):
             [act] = self.dice.choices([act for _, act in acts], [weight for weight, _ in acts])
@@ -53,7 +53,7 @@ class Life:
             act()
             self.look()
         for _ in range(2):
-            self.sleep()
+            self.pass_days()
             self.run()
             self.look()
 
@@ -115,7 +115,7 @@ class Life:
                 begin(ledger, "lh/t", order, AskedBy("ann", "asked for"), names) if names else None
         self.house.sweeps(self.at, only=order)
 
-    def sleep(self) -> None:
+    def pass_days(self) -> None:
         self.at += self.dice.choice([1, 3, 8, 20]) * DAY
 
     def run(self) -> None:
