@@ -197,7 +197,8 @@ class DatasetSweep:
         waiting = [row for row in rows.select(["id", "transaction"]).to_pylist() if row["id"] in waits]
         if waiting:
             more = f" So do {count(len(waiting) - 1, 'more mark')} of it." if len(waiting) > 1 else ""
-            self.result.warnings.append(f"{waiting[0]['transaction']} stays for now. {waits[waiting[0]['id']]}{more}")
+            message = f"{waiting[0]['transaction']} stays for now. {waits[waiting[0]['id']]}{more}"
+            self.result.warnings += [] if message in self.result.warnings else [message]
 
     def hold_restored(self, transactions: Mapping[int, str]) -> None:
         """Hold marks that came back by themselves, so that no policy takes them again before people have looked."""

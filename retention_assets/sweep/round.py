@@ -114,11 +114,11 @@ class _Round:
         if only is None:
             self._finish_begun(self._sweepable(left.filter(pc.invert(is_aside))))
         self._finish_begun(left.filter(is_aside if only is None else pc.equal(left["order"], only)))
-        for ids in self._slices(OPEN, self.context.as_of, self.first_slice, self.active.keys() - gone.keys()):
-            self._sweep_due(self._sweepable(ledger.sweeps.due_rows(ids)))
         # in each run: what is protected anew comes back before its time is over
         for ids in self._slices(ASIDE, _ANY_TIME, SLICE, self.active):
             self._look_at_aside(self._undone(ledger.trash.planned(ids)))
+        for ids in self._slices(OPEN, self.context.as_of, self.first_slice, self.active.keys() - gone.keys()):
+            self._sweep_due(self._sweepable(ledger.sweeps.due_rows(ids)))
         for sweep in gone.values():
             self._refuse_absent(sweep, sweep.dataset in refused)
         if opened := sorted(self.opened & self.active.keys()):
@@ -333,7 +333,8 @@ class _Round:
     def _wanted_again(self, rows: pa.Table) -> Mapping[tuple[str, str], str]:
         # what is set aside, and its store needs now
         wanted: dict[tuple[str, str], str] = {}
-        for name, own in by_dataset(rows.filter(pc.equal(rows["status"], "SWEPT"))).items():
+        aside = pc.and_(pc.equal(rows["status"], "SWEPT"), pc.not_equal(rows["order"], Order.RESTORE))
+        for name, own in by_dataset(rows.filter(aside)).items():
             sweep = self.active[name]
             with self._alone(sweep):
                 answer = sweep.wanted_again(own["transaction"].to_pylist())

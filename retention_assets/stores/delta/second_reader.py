@@ -1,4 +1,4 @@
-"""A second reader of logs, which finds versions that would lose nothing: a naive replay of adds and removes by their paths.
+"""A second reader of logs, which finds versions that would lose nothing. It follows the adds and removes of each path.
 
 It shares no code with what the sweep goes by, so that a fault there is not repeated here. It errs to one side: what it does not
 understand counts as a file of its own.
@@ -16,6 +16,7 @@ from retention_assets.stores.delta.folder import TableFolder
 
 _NEVER = 1 << 62
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\..*(json|parquet)")
+_PARTS = re.compile(r"(\d{20}\.checkpoint\.)\d{10}\.(\d{10})\.parquet")
 _COLUMNS = ("add", "sidecar")
 
 
@@ -42,6 +43,7 @@ def _lives(folder: TableFolder) -> Iterator[_Life]:
     commits = {int(name[:20]): name for name in names if re.fullmatch(r"\d{20}\.json", name)}
     if first := min(commits, default=0):
         checkpoints = [name for name in names if (match := _CHECKPOINT.fullmatch(name)) and int(match[1]) >= first - 1]
+        checkpoints = [name for name in checkpoints if _has_all_parts(name, checkpoints)]
         oldest = min((name[:20] for name in checkpoints), default="")
         for name in checkpoints if oldest else ():
             if name.startswith(oldest):
@@ -62,6 +64,12 @@ def _lives(folder: TableFolder) -> Iterator[_Life]:
         for path in added:
             born.setdefault(path, number)
     yield from (_Life(path, begin, _NEVER) for path, begin in born.items())
+
+
+def _has_all_parts(name: str, names: Sequence[str]) -> bool:
+    if not (parts := _PARTS.fullmatch(name)):
+        return True
+    return all(f"{parts[1]}{part:010}.{parts[2]}.parquet" in names for part in range(1, int(parts[2]) + 1))
 
 
 def _paths(action: Mapping[str, Any] | None) -> list[str]:
