@@ -333,6 +333,8 @@ class _Round:
     def _wanted_again(self, rows: pa.Table) -> Mapping[tuple[str, str], str]:
         # what is set aside, and its store needs now
         wanted: dict[tuple[str, str], str] = {}
+        if "order" not in rows.column_names:
+            return wanted  # nothing of it was swept
         aside = pc.and_(pc.equal(rows["status"], "SWEPT"), pc.not_equal(rows["order"], Order.RESTORE))
         for name, own in by_dataset(rows.filter(aside)).items():
             sweep = self.active[name]

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -171,6 +172,17 @@ def test_21_a_checkpoint_without_one_of_its_parts_is_ignored(tmp_path: Path) -> 
     for number in range(3):
         (table.log / f"{number:020}.json").unlink()
     assert "no whole checkpoint" in fault_of(table.folder)
+    table = GoldenTable(tmp_path / "u")
+    first, second = table.add_file(1), table.add_file(2)
+    for actions in ([first, second], [], [table.remove(second)]):
+        table.commit(*actions)
+    table.checkpoint("parts")
+    shutil.copy(next(table.log.glob(f"*.{1:010}.{3:010}.parquet")), table.log / f"{1:020}.checkpoint.{1:010}.{3:010}.parquet")
+    for number in range(2):
+        (table.log / f"{number:020}.json").unlink()
+    table.replace(table.add_file(3))
+    assert open_tables(tmp_path).check_needs("lh/u", ["2"], ["3"]) == {}
+    assert keep(table.folder, 3).outcomes() == {2: DELETED}
 
 
 def test_22_a_file_that_gets_a_vector_is_removed_and_added_in_one_commit(tmp_path: Path) -> None:
