@@ -44,7 +44,7 @@ def test_contenders_give_the_same_answers_and_the_table_is_printed(tmp_path: Pat
         "read_stores and pyiceberg",
         "folders that the store left",
         "objects that the store left",
-        "plan and lives of files",
+        "second reader and lives of files",
         "simulation",
         "store and vacuum",
     }

@@ -16,9 +16,10 @@ import pyarrow.compute as pc
 
 from retention_assets.evaluation.rules_in_force import RulesInForce
 from retention_assets.frames.arrays import NEVER, Ints, as_micros, flags, integers, join_chunks, keys_of
-from retention_assets.frames.log import LOG, Log, attribute_of, bounds_of, is_in_log
+from retention_assets.frames.log import KNOWN_ROWS, LOG, Log, attribute_of, bounds_of, is_in_log
 from retention_assets.frames.periods import DAY
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks
+from retention_assets.frames.verdicts.shared_data import datasets_sharing
 from retention_assets.ledger.marking import MARK_ROWS
 from retention_assets.policy.durations import from_micros, micros, text_of
 from retention_assets.policy.model import Sweep
@@ -260,7 +261,7 @@ class _WalkedDatasets:
         names = list(dict.fromkeys(policy.name for policy in rules.policies))
         self.graces = [graces[name] for name in names]
         self.number = {name: number for number, name in enumerate(names)}
-        self.limited = any(policy.limits for policy in rules.policies)
+        self.needs_known = any(policy.limits for policy in rules.policies) or bool(datasets_sharing(log.datasets))
         # The re-check keeps what such a policy would mark, as the store can't drop branches.
         drops = {policy.name for policy in rules.policies if policy.drops_refs and not terms.can.drops_refs}
         self.drops = np.array([*(name in drops for name in names), False], dtype=bool)
@@ -278,6 +279,7 @@ class _WalkedDatasets:
         self.status = np.full(size, _NONE, dtype=np.int8)
         gone = swept.filter(pa.array(is_in_log(swept, log.transactions)))
         self.status[: self.rows][flags(pc.is_in(keys, value_set=keys_of(gone)))] = _SWEPT
+        self.was_swept = self.status[: self.rows] == _SWEPT
         self.status[at] = _MARKED
         self.due, self.marked_at = np.full(size, NEVER), np.full(size, NEVER)
         # A sweep that has begun is continued, whatever the due time.
@@ -308,9 +310,10 @@ class _WalkedDatasets:
         rows, log = self.remaining.current()
         at = from_micros(instant)
         known = None
-        if self.limited:
-            known = log.select(["dataset", "transaction"]).filter(pa.array(self.status[rows] != _NONE))
-            known = known.set_column(0, "dataset", known["dataset"].cast(pa.string()))
+        if self.needs_known:
+            # what the walk deletes does not come back, as what is marked
+            known = log.select(KNOWN_ROWS.names[:-1]).append_column("swept", pa.array(self.was_swept[rows]))
+            known = known.filter(pa.array(self.status[rows] != _NONE)).cast(KNOWN_ROWS)
         verdicts = candidate_marks(log, self.datasets, self.rules.policies, self.rules.holds, at, known)
         verdict, policy = join_chunks(verdicts["verdict"]), join_chunks(verdicts["policy"])
         is_mark = np.array([word == _MARK for word in verdict.dictionary.to_pylist()], dtype=bool)

@@ -13,7 +13,6 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from retention_assets.demo.environment import build_environment
@@ -22,8 +21,6 @@ from retention_assets.environment import Environment
 from retention_assets.evaluation.days import Forecast
 from retention_assets.evaluation.rules_in_force import load_rulebook
 from retention_assets.exchange import ADDED
-from retention_assets.frames import candidate_marks, new_marks, sound_log
-from retention_assets.ledger import CANDIDATES
 from retention_assets.outcomes import Outcome
 from retention_assets.people.forecast import ForecastRequest, forecast_environment
 from retention_assets.settings import load_settings
@@ -191,11 +188,7 @@ def test_stores_of_every_kind_live_the_days_that_were_foreseen(begin: datetime, 
             at = begin + timedelta(days=number)
             stores = environment.stores()
             rulebook = load_rulebook(ledger, environment.settings, "test")
-            log = sound_log(pa.concat_tables([store.read(store.datasets()) for store in stores.values()]))
-            rules = rulebook.rules(log.datasets["dataset"].to_pylist(), at)
-            verdicts = candidate_marks(log.transactions, log.datasets, rules.policies, rules.holds, at)
-            marks = new_marks(verdicts, log.transactions, rules.policies, rules.versions).cast(CANDIDATES)
-            ledger.marks.mark(marks, at, "test")
+            evaluate(ledger, stores.values(), environment.settings, at)
             sweeper = Sweeper(ledger, stores, rulebook, at, "test", wait=lambda *_: None)
             results = list(sweeper.run(ledger.marks.datasets_to_sweep(at)))
             assert [one.errors for one in results if one.errors] == []

@@ -338,7 +338,7 @@ def test_what_a_person_brings_back_needs_no_yes(over: Lake) -> None:
 def test_a_yes_is_also_about_what_goes_from_the_trash(over: Lake) -> None:
     at_end = ("--as-of", ASIDE_UNTIL.isoformat())
     code, lines = at_terminal(over.folder, "run", *at_end, types="y\n", first=in_this_python)
-    assert "Set aside before, and now to be deleted for good: 3 (" in " ".join(lines)
+    assert re.search(r"delete 3 \([^)]*\), delete 3 \([^)]*\) for good that were set aside", " ".join(lines)), lines
     assert (code, in_trash(over), over.there("lake/f")) == (DONE, set(), {"S4"}), lines
     said = [json.loads(line) for line in acts_of(over)]
     agreed = next(act["detail"] for act in said if act["deed"] == "CONFIRM")

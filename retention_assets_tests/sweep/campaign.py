@@ -251,8 +251,12 @@ class Game:
     def check_end(self) -> None:
         statuses = self.marked.statuses()
         held = {one for hold in self.ledger.holds.in_force(DUE) for one in hold.transactions or ()}
-        assert {one for one, status in statuses.items() if status != "SWEPT"} <= held
+        needed = self.marked.needed()
+        assert {one for one, status in statuses.items() if status != "SWEPT"} <= held | needed
         assert set(statuses.values()) <= {"SWEPT", "SPARED"}
+        for one in needed:
+            others = self.marked.reached.keys() - {name for name, status in statuses.items() if status == "SWEPT"} - {one}
+            assert self.marked.reached[one] <= set[str]().union(*(self.marked.reached[other] for other in others))
         report = self.marked.report()
         ends = ("deleted", "already_gone", "spared", "unmarked")
         done = sum(report[name] for name in ends)

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from functools import lru_cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -27,14 +28,14 @@ def evaluate(
 ) -> int:
     """Judge and mark all datasets of some stores, in one piece and without Spark; how many marks are new.
 
-    As the asset does it, with what is marked already read from a warehouse, if one is given.
+    As the asset does it, with what is marked already written to a warehouse, if one is given.
     """
     log = sound_log(pa.concat_tables([store.read(store.datasets()) for store in stores]))
     rules = load_rulebook(ledger, settings, "test").rules(log.datasets["dataset"].to_pylist(), as_of)
     again, judged = settings.hidden_again, (rules.policies, rules.holds, as_of)
-    known = write_already_marked(ledger, rules.policies, log.datasets, str(warehouse), again) if warehouse else None
-    marked = (known.of(log.datasets),) if known else ()
-    verdicts = candidate_marks(log.transactions, log.datasets, *judged, *marked)
+    with TemporaryDirectory() as folder:
+        known = write_already_marked(ledger, rules.policies, log.datasets, str(warehouse or folder), again).of(log.datasets)
+    verdicts = candidate_marks(log.transactions, log.datasets, *judged, known)
     marks: pa.Table = new_marks(verdicts, log.transactions, rules.policies, rules.versions)
     return ledger.marks.mark(marks.cast(CANDIDATES), as_of, "test", hidden_again=again).new
 

@@ -122,6 +122,10 @@ class MarkedStore:
     def statuses(self) -> dict[str, str]:
         return {name: row["status"] for name, row in self.rows().items()}
 
+    def needed(self) -> set[str]:
+        """What was spared, as retained transactions need all of its data."""
+        return {name for name, row in self.rows().items() if "Nothing would go with it" in (row["why"] or "")}
+
     def check(self, safe: Collection[str] = ()) -> None:
         """At any moment: nothing is touched on which no sweep has begun, what is swept is gone, and the record is sound.
 
@@ -147,8 +151,8 @@ class MarkedStore:
     def is_done(self) -> None:
         """Everything that was due went once and nothing else did, and the report says so."""
         self.check()
-        report, rows = self.report(), self.rows()
-        kept = {name for name, row in rows.items() if "Nothing would go with it" in (row["why"] or "")}
+        report = self.report()
+        kept = self.needed()
         assert report["to_delete"] == len(self.due) == report["deleted"] + report["already_gone"] + report["spared"]
         assert (report["failed"], report["spared"]) == (0, len(kept))
         assert report["finished_at"] is not None

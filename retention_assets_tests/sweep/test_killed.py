@@ -95,7 +95,8 @@ def killed(sweepers: Any, last: int, *given: Any) -> int:
     ("marked", "url", "last"), [(*pair, last) for pair, points in PAIRS.items() for last in points], indirect=["marked", "url"]
 )
 def test_a_killed_sweep_loses_nothing_and_is_finished_by_the_next(marked: MarkedStore, sweepers: Any, last: int) -> None:
-    assert len(marked.due) == 5
+    # a version of the Delta table has no file of its own
+    assert len(marked.due) == 5 - isinstance(marked.environment, SharedTables)
     environment = marked.environment
     ends = {-signal.SIGKILL} if last < SURELY_KILLED else {0} if last == LAST else {0, -signal.SIGKILL}
     assert killed(sweepers, last, marked.url, environment.store(), marked.settings) in ends

@@ -74,7 +74,17 @@ def test_a_recording_store_has_no_method_of_the_protocols_but_those_that_read_or
     names = {name for kind in protocols for name in vars(kind) if not name.startswith("_")}
     assert {"sweep", "expire", "postpone", "look"} <= names
     passed_on = {"name", "capabilities", "datasets", "shares", "read", "tokens", "warnings"}
-    passed_on |= {"prepare", "know_swept", "present", "place", "remains", "undo_fault", "undo_warnings"}
+    passed_on |= {
+        "prepare",
+        "know_swept",
+        "check_needs",
+        "wanted_again",
+        "present",
+        "place",
+        "remains",
+        "undo_fault",
+        "undo_warnings",
+    }
     recording = RecordingStore(lake.stores["lake"])
     assert {name for name in names if hasattr(recording, name)} == {*passed_on, "sweep", "carry_out", "expire"}
 

@@ -33,7 +33,7 @@ class SharedData:
     whole: Bools
     claimed: pa.Array
     transactions: pa.Array
-    # by row, a word for a transaction such as `version`
+    # by row, a word for a transaction such as `version`; null in datasets that share nothing
     nouns: pa.Array
     # rows that were swept, and those that are marked
     swept: Bools
@@ -69,9 +69,10 @@ class SharedData:
         return kept
 
     def frees(self, kept: Bools) -> Bools:
-        """Rows with a piece that no kept row has."""
+        """Rows with a piece that no kept row has, and all of datasets that share nothing."""
         free = self._free(kept)
-        return self._covered(self.begin[free], self.end[free])
+        frees: Bools = self._covered(self.begin[free], self.end[free]) | flags(pc.is_null(self.nouns))
+        return frees
 
     def groups(self, kept: Bools, going: Bools) -> Ints:
         """Number the rows that go: those that share a piece which no kept row has get the same number."""
