@@ -192,7 +192,7 @@ def swept_without_mark(connection: Connection, datasets: _Datasets = None, since
         began = select(members.c.mark, AUDIT.c.position.label("began"), null().label("done"), null(), null())
         done = select(MARKS.c.id, null(), AUDIT.c.position, MARKS.c.dataset, MARKS.c.transaction)
         done = done.outerjoin(AUDIT, AUDIT.c.act == MARKS.c.changed_act).where(_is_swept(connection, part, moved))
-        # What was set aside before may be begun again since; its first batch is not among those.
+        # A mark that was set aside before `since` may have a newer batch. Its first one is not read, so its end is not either.
         done = done.where(or_(AUDIT.c.position.is_(None), AUDIT.c.position > (since or 0)))
         # Grouped, not joined: a PostgreSQL without statistics may compare each mark with each.
         began = began.join(AUDIT, AUDIT.c.act == members.c.begun)

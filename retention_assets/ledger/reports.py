@@ -30,7 +30,7 @@ COUNTERS = (
     "bytes_to_free", "bytes_freed", "bytes_hidden", "bytes_set_aside",
 )  # fmt: skip
 _DAY = timedelta(days=1)
-# What lost nothing was counted apart by 0.2.0, and is spared (migrations/r0025.py).
+# Reports of 0.2.0 have a column of their own for transactions that lost nothing; they count as spared (migrations/r0025.py).
 SPARED = (REPORTS.c.spared + REPORTS.c.kept_readable).label("spared")
 _COLUMNS = [SPARED if column.name == "spared" else column for column in REPORTS.columns]
 # A row without a set holds counts for a day that has not begun.

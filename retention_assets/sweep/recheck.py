@@ -192,8 +192,6 @@ class Recheck:
                 # what comes back deletes nothing
                 shown.append(aside.filter(pc.equal(aside["order"], Order.RESTORE)))
             result = replace(result, go=result.go & frozenset(mark for rows in shown for mark in rows["id"].to_pylist()))
-        if not datasets_sharing(log.datasets):
-            return result
         # a person's order to bring something back takes nothing
         over = aside.filter(pc.not_equal(aside["order"], Order.RESTORE)) if len(aside) else aside
         return self._check_shared(log, pa.concat_tables([marks, over]), result, holds)
@@ -392,10 +390,11 @@ class Recheck:
 
     def _check_shared(self, log: Log, marks: pa.Table, result: RecheckResult, holds: Sequence[Keeper]) -> RecheckResult:
         # what would lose nothing is spared; what shares all of its data with other marks waits for them, or goes with them
-        names = [name for name in pc.unique(marks["dataset"]).to_pylist() if name in datasets_sharing(log.datasets)]
-        judged = self._rows_about(log, marks)
-        ledgers = KnownMarks.of(self.ledger, self.real_ledger, names)
-        if not names or (shared := ledgers.of_rows(judged.rows, judged.datasets)) is None:
+        names = sorted(datasets_sharing(log.datasets).intersection(pc.unique(marks["dataset"]).to_pylist()))
+        if not names:
+            return result
+        judged, ledgers = self._rows_about(log, marks), KnownMarks.of(self.ledger, self.real_ledger, names)
+        if (shared := ledgers.of_rows(judged.rows, judged.datasets)) is None:
             return result
         of_row, has_undo = np.full(len(judged.rows), -1, dtype=np.int64), self.untils_of(marks, self.as_of)
         positions = judged.positions(marks)
