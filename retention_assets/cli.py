@@ -12,7 +12,7 @@ from typing import NoReturn
 import click
 
 from retention_assets import __version__
-from retention_assets.errors import BadInput
+from retention_assets.errors import BadInput, Problem
 from retention_assets.failures import failure_text
 from retention_assets.people.output import CONFIG_NOTE, ExitCode, echo, say
 from retention_assets.settings.secrets import masked_fault
@@ -29,14 +29,11 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "schema": ("people.policies:schema", "Print the JSON Schema of policy files, for editors"),
     },
     "Look ahead": {
-        "plan": ("people.plan:plan", "Show what a run would do now"),
-        "simulate": ("people.forecast:simulate", "Simulate the next days on a copy"),
-        "forecast": (
-            "people.forecast:forecast",
-            "Forecast day by day what is stored, marked and deleted, and what it costs",
+        "plan": ("people.plan:plan", "Show what a run would do now, or one a day in the days to come"),
+        "preview": (
+            "people.policies:preview",
+            "Show what policies would decide about a log, or how two sets of policies differ",
         ),
-        "preview": ("people.policies:preview", "Show what policies would decide about a log"),
-        "compare": ("people.policies:compare_command", "Show what another set of policies would newly mark and no longer mark"),
     },
     "Look": {
         "explain": (
@@ -80,6 +77,14 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     },
 }
 _COMMANDS = {name: entry for commands in GROUPS.values() for name, entry in commands.items()}
+# What 0.2.0 had, by the words that are typed, and what to type instead.
+REMOVED: Mapping[str, str] = {
+    "simulate": "retention plan --days 8",
+    "forecast": "retention plan --days 90",
+    "compare": "retention preview --policies OLD --against NEW",
+    "run --dry-run": "retention plan",
+    "report --forecast": "retention plan --days 90",
+}
 # Commands without settings take no --config.
 WITHOUT_SETTINGS = ("init", "demo", "schema")
 
@@ -110,6 +115,14 @@ class RetentionGroup(click.Group):
                 _add_config_option(command)
             self.add_command(command)
         return self.commands.get(name)
+
+    def resolve_command(self, context: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        typed = {word.partition("=")[0] for word in args[1:]}
+        for words, instead in REMOVED.items():
+            name, *options = words.split()
+            if args[0] == name and typed.issuperset(options):
+                raise BadInput(Problem(f"`retention {words}` is not there any more", remedy=f"Type `{instead}`."))
+        return super().resolve_command(context, args)
 
     def format_commands(self, _: click.Context, formatter: click.HelpFormatter) -> None:
         """List a section for each group, with a few words on each command."""

@@ -131,7 +131,7 @@ class Environment:
         if as_of is not None and as_of > clock.max_skew.after(present):
             raise Refused(
                 f"As of {minute_in_utc(as_of)} is later than now, {minute_in_utc(present)}: a future time can't be marked, "
-                "swept or reported. Leave as_of out. `retention run --dry-run` and `retention preview` look ahead. Only "
+                "swept or reported. Leave as_of out. `retention plan` and `retention preview` look ahead. Only "
                 f"settings with `clock: {{simulated: true}}` let days pass."
             )
         return as_of or present

@@ -2,25 +2,19 @@
 
 Reports add up: a day is the sum of its datasets and a month the sum of its days. What failed and was open again the next
 day counts on both.
-
-Money is given where the settings have prices: by the price of the store, for the ledger does not keep storage classes, and
-with one request per transaction, the least that deleting it takes.
 """
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, date, datetime, time, timedelta
-from functools import reduce
+from datetime import date, datetime, timedelta
 from typing import Any, TypeVar
 
-from retention_assets.datasets import store_of
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.reports import COUNTERS, DayLook
 from retention_assets.policy.durations import text_of
 from retention_assets.policy.globs import matches
 from retention_assets.policy.sentences import first_of, short_actor
-from retention_assets.settings.sections import Prices
 
 # classes of a log in the order of a transaction's life, with their meanings
 CLASSES: Mapping[str, str] = {
@@ -40,24 +34,6 @@ V = TypeVar("V", int, str)
 
 
 @dataclass(frozen=True)
-class ReportMoney:
-    """Monthly saving, cost of the requests, and charge for early deletion."""
-
-    currency: str
-    saved: float
-    requests: float
-    early: float
-
-    def __add__(self, other: "ReportMoney") -> "ReportMoney":
-        return ReportMoney(self.currency, self.saved + other.saved, self.requests + other.requests, self.early + other.early)
-
-    def as_dict(self) -> dict[str, Any]:
-        """In millionths: no sum shows how numbers are kept."""
-        amounts = {name: round(value, 6) for name, value in vars(self).items() if name != "currency"}
-        return {"currency": self.currency, **amounts}
-
-
-@dataclass(frozen=True)
 class ReportLine:
     """One dataset, or the sum over several. A line that never started is the sum of nothing."""
 
@@ -71,8 +47,6 @@ class ReportLine:
     started_at: datetime | None = None
     finished_at: datetime | None = None
     periods: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    # None where the store has no prices
-    money: ReportMoney | None = None
     # who started the sweeps: names and runs, as in the record
     ordered_by: tuple[str, ...] = ()
 
@@ -116,7 +90,6 @@ class ReportLine:
             "duration": iso_of(self.duration) if self.duration is not None else None,
             "classes": dict(self.classes),
             "ordered_by": list(self.ordered_by),
-            **({"money": self.money.as_dict()} if self.money else {}),
         }
 
 
@@ -185,26 +158,17 @@ def _look(look: DayLook) -> dict[str, Any]:
     return {name: text_of(value) if isinstance(value, datetime) else value for name, value in look._asdict().items()}
 
 
-def day_report(
-    ledger: Ledger, execution_date: date, datasets: Sequence[str] = ("*",), prices: Prices | None = None
-) -> DayReport:
+def day_report(ledger: Ledger, execution_date: date, datasets: Sequence[str] = ("*",)) -> DayReport:
     """Read a day's report from the ledger."""
-    return replace(days_report(ledger, [execution_date], execution_date, execution_date, datasets, prices), last=None)
+    return replace(days_report(ledger, [execution_date], execution_date, execution_date, datasets), last=None)
 
 
-def days_report(
-    ledger: Ledger,
-    days: Iterable[date],
-    first: date,
-    last: date,
-    datasets: Sequence[str] = ("*",),
-    prices: Prices | None = None,
-) -> DayReport:
+def days_report(ledger: Ledger, days: Iterable[date], first: date, last: date, datasets: Sequence[str] = ("*",)) -> DayReport:
     """Read the report of several days, each dataset summed over them."""
     by_dataset: dict[str, ReportLine] = {}
     days = sorted(days)
     for day in days:
-        for line in _lines(ledger, day, datasets, prices):
+        for line in (_line(row) for row in ledger.reports.of(day) if matches(row["dataset"], datasets)):
             before = by_dataset.get(line.dataset)
             by_dataset[line.dataset] = sum_lines(line.dataset, (before, line)) if before else line
     actors = ledger.reports.ordered_by(first, last)
@@ -213,30 +177,7 @@ def days_report(
     return DayReport(first, lines, last, looks)
 
 
-def _lines(ledger: Ledger, day: date, datasets: Sequence[str], prices: Prices | None) -> Iterable[ReportLine]:
-    rows = [row for row in ledger.reports.of(day) if matches(row["dataset"], datasets)]
-    money = _money(ledger, day, rows, prices) if prices else {}
-    return (_line(row, money.get(row["dataset"])) for row in rows)
-
-
-def _money(ledger: Ledger, day: date, rows: Sequence[Mapping[str, Any]], prices: Prices) -> dict[str, ReportMoney]:
-    priced = {row["dataset"]: price for row in rows if (price := prices.of(store_of(row["dataset"])))}
-    early: defaultdict[str, float] = defaultdict(float)
-    if least := max((price.minimum_days for price in priced.values()), default=0):
-        begin = datetime.combine(day, time(), UTC)
-        for deletion in ledger.pending.deleted_young(begin, begin + timedelta(days=1), least):
-            if price := priced.get(deletion.dataset):
-                early[deletion.dataset] += price.ending_early(deletion.bytes, deletion.age_days)
-    return {
-        row["dataset"]: ReportMoney(
-            prices.currency, price.monthly(row["bytes_freed"]), price.deleting(row["deleted"]), early[row["dataset"]]
-        )
-        for row in rows
-        if (price := priced.get(row["dataset"]))
-    }
-
-
-def _line(row: Mapping[str, Any], money: ReportMoney | None) -> ReportLine:
+def _line(row: Mapping[str, Any]) -> ReportLine:
     return ReportLine(
         dataset=row["dataset"],
         counters={name: row[name] for name in COUNTERS},
@@ -248,7 +189,6 @@ def _line(row: Mapping[str, Any], money: ReportMoney | None) -> ReportLine:
         started_at=row["started_at"],
         finished_at=row["finished_at"],
         periods={name: (period,) for name, period in row["periods"].items()},
-        money=money,
     )
 
 
@@ -273,7 +213,6 @@ def sum_lines(name: str, lines: Iterable[ReportLine]) -> ReportLine:
         started_at=min((part.started_at for part in started if part.started_at), default=None),
         finished_at=max(finished) if finished and len(finished) == len(started) else None,
         periods=_all_of(part.periods for part in parts),
-        money=reduce(ReportMoney.__add__, priced) if (priced := [part.money for part in parts if part.money]) else None,
         ordered_by=tuple(sorted({actor for part in parts for actor in part.ordered_by})),
     )
 

@@ -73,7 +73,7 @@ _SLOWEST = (
     "sweep/test_killed.py",
     "test_benchmarks.py",
     "demo/test_demo.py",
-    "evaluation/test_forecast_laws.py",
+    "people/test_plan_laws.py",
     "sweep/test_campaign.py",
     "dagster/test_definitions.py",
     "test_packaging.py",

@@ -28,7 +28,7 @@ import importlib.metadata, os, shlex, sys
 from retention_assets import ledger
 from retention_assets.dagster import headless
 from retention_assets.evaluation import explain, preview
-from retention_assets.people import forecast, plan
+from retention_assets.people import plan
 from retention_assets.stores.files import store
 (script,) = importlib.metadata.entry_points(group="console_scripts", name="retention")
 retention = script.load()

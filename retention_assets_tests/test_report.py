@@ -2,29 +2,21 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from retention_assets.ledger import COUNTERS
-from retention_assets.render.html import page_of
-from retention_assets.render.tables import report_tables
 from retention_assets.report import (
     CLASSES,
     DayReport,
     ReportLine,
-    ReportMoney,
     as_json,
-    day_report,
-    days_report,
     iso_of,
     sum_lines,
 )
-from retention_assets.settings.sections import GIB, Prices
 from retention_assets.sweep import opening
-from retention_assets_tests.sweep.lakes import DUE, OLD, Lake
 
 BEGAN = datetime(2023, 5, 17, 0, 0, 2, 170_000, UTC)
 ENDED = datetime(2023, 5, 17, 0, 32, 3, 180_000, UTC)
@@ -132,86 +124,3 @@ def test_the_classes_have_words_in_the_order_in_which_the_sweep_counts_them() ->
 
 
 # A byte costs one a month.
-PRICE = {"gib_month": GIB, "thousand_deletes": 500}
-
-
-@pytest.fixture
-def lake(tmp_path: Path, url: str) -> Lake:
-    """Swept on the day DUE: of lake/d what was 57 days old, of lake/e what was 47 and 37 days old."""
-    found = Lake(tmp_path / "lake", url).has("main: A:SNAPSHOT@50d - X:SNAPSHOT@5d - B:SNAPSHOT@1d")
-    found.has("main: A:SNAPSHOT@40d - B:SNAPSHOT@31d - C:SNAPSHOT@1d", "lake/e")
-    found.marks()
-    found.sweeps()
-    return found
-
-
-def money(lake: Lake, at: datetime = DUE, **price: float) -> list[ReportMoney]:
-    """Of each dataset, and of all of them."""
-    prices = Prices.model_validate({"currency": "EUR", "stores": {"lake": {**PRICE, **price}}})
-    with lake.opened() as ledger:
-        report = day_report(ledger, at.date(), prices=prices)
-    return [line.money for line in (*report.lines, report.total) if line.money]
-
-
-def test_what_was_deleted_saves_its_price_and_costs_its_requests(lake: Lake) -> None:
-    with lake.opened() as ledger:
-        freed = [one.counters["bytes_freed"] for one in day_report(ledger, DUE.date()).lines]
-    d, e, both = money(lake)
-    assert d == ReportMoney("EUR", freed[0], 0.5, 0)
-    assert e == ReportMoney("EUR", freed[1], 1, 0)
-    assert both == ReportMoney("EUR", sum(freed), 1.5, 0)
-
-
-def test_what_was_deleted_early_is_billed_for_the_rest(lake: Lake) -> None:
-    d, e, both = money(lake, minimum_days=47)
-    # A of lake/e is 47 days old, as it has to be; B is 38.
-    assert d.early == 0
-    assert e.early == pytest.approx(e.saved / 2 * 9 / 30)
-    assert both.early == e.early
-    d, e, _ = money(lake, minimum_days=60)
-    assert d.early == pytest.approx(d.saved * 3 / 30)
-    assert e.early == pytest.approx(e.saved / 2 * (13 + 22) / 30)
-
-
-def test_each_day_is_billed_for_what_it_deleted(lake: Lake) -> None:
-    before = money(lake, minimum_days=60)
-    lake.says(OLD.replace("30d", "10d"))
-    lake.marks(DUE)
-    lake.sweeps(DUE + 7 * DAY)
-    assert money(lake, minimum_days=60) == before
-    # X is 19 days old.
-    d, _ = money(lake, DUE + 7 * DAY, minimum_days=60)
-    assert d.early == pytest.approx(d.saved * 41 / 30)
-
-
-def test_where_nothing_has_a_price_nothing_is_said_of_money(lake: Lake) -> None:
-    with lake.opened() as ledger:
-        for prices in (None, Prices(), Prices.model_validate({"classes": {"COLD": PRICE}})):
-            report = day_report(ledger, DUE.date(), prices=prices)
-            assert [one.money for one in (*report.lines, report.total)] == [None] * 3
-            assert "money" not in report.as_dict()
-
-
-def test_money_of_days_adds_up_and_is_in_the_json(lake: Lake) -> None:
-    lake.marks(DUE)
-    lake.says(OLD.replace("30d", "20d"))
-    prices = Prices.model_validate({"currency": "EUR", "default": PRICE})
-    with lake.opened() as ledger:
-        day = DUE.date()
-        one = day_report(ledger, day, prices=prices).total.money
-        both = days_report(ledger, [day], day, day + DAY, prices=prices)
-    assert one == both.total.money
-    assert both.as_dict()["money"] == {"currency": "EUR", "saved": one.saved if one else None, "requests": 1.5, "early": 0}
-    assert [told["money"]["requests"] for told in both.as_dict()["datasets"]] == [0.5, 1]
-
-
-def test_money_is_shown_in_the_table_and_on_the_page(lake: Lake) -> None:
-    prices = Prices.model_validate({"currency": "EUR", "default": {**PRICE, "minimum_days": 60}})
-    with lake.opened() as ledger:
-        report, plain = (day_report(ledger, DUE.date(), prices=one) for one in (prices, None))
-    text = page_of(report)
-    for words in ("Saved", "EUR a month", "Requests", "1.50 EUR", "Billed although deleted early"):
-        assert words in text
-        assert words not in page_of(plain)
-    shown = "".join(cell for made in report_tables(report, 5) for column in made.columns for cell in map(str, column.cells))
-    assert "1.50 EUR" in shown

@@ -106,7 +106,7 @@ def test_a_silent_plugin_fails_its_scan_and_the_other_store_is_marked(tmp_path: 
     (tmp_path / "far").mkdir()
     store = {"kind": "objects", "dataset": "{1}", "listing": {"path": "far"}, "references": [{"use": "quiet:Silent"}]}
     environment(tmp_path, {"name": "far", **store})
-    done = script(tmp_path, "run", "--dry-run", "--format", "json", "--as-of", "2021-01-01T00:00:00Z")
+    done = script(tmp_path, "plan", "--format", "json", "--as-of", "2021-01-01T00:00:00Z")
     assert f"use quiet:Silent: {SENTENCE}" in done.stderr
     assert json.loads(done.stdout)["totals"]["newly_marked"]["transactions"] == 1
 
@@ -120,7 +120,7 @@ def test_a_pipe_in_the_place_of_a_file_is_refused_at_once(names: list[str], tmp_
     for name in names:
         (tmp_path / name).unlink(missing_ok=True)
         os.mkfifo(tmp_path / name)
-    done = script(tmp_path, "run", "--dry-run", "--as-of", "2021-01-01T00:00:00Z")
+    done = script(tmp_path, "plan", "--as-of", "2021-01-01T00:00:00Z")
     for name in names:
         assert f"{name}: is a pipe, a device or a socket; expected a regular file" in done.stderr
 

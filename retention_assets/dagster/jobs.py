@@ -39,8 +39,7 @@ from retention_assets.errors import BadInput, Refused
 from retention_assets.failures import failure_text
 from retention_assets.people.audit import audit_accept, audit_verify
 from retention_assets.people.clock import clock_accept, clock_reset
-from retention_assets.people.forecast import make_forecast
-from retention_assets.people.history import make_explanation, open_history, show_upcoming
+from retention_assets.people.history import make_explanation, open_history
 from retention_assets.people.holds import hold, release
 from retention_assets.people.housekeeping import housekeeping
 from retention_assets.people.marks import keep, unmark
@@ -57,7 +56,7 @@ from retention_assets.people.operation import (
     fields_of,
     json_text,
 )
-from retention_assets.people.plan import show_plan
+from retention_assets.people.plan import show_plan, show_upcoming
 from retention_assets.people.policies import policy_overwrite, policy_revoke
 from retention_assets.people.realms import change_realm
 from retention_assets.people.scans import scan_accept
@@ -240,7 +239,7 @@ def _state_events(instance: dg.DagsterInstance, resources: Resources) -> list[dg
 # what an operator needs in a browser; the rest is on the command line
 _USUAL: Sequence[Operation[Any]] = (show_upcoming, make_explanation, keep, unmark, hold, release, restore)
 OPERATIONS: Sequence[Operation[Any]] = (
-    *_USUAL, open_history, show_plan, make_forecast, advance_visibility, change_realm, policy_overwrite, policy_revoke,
+    *_USUAL, open_history, show_plan, advance_visibility, change_realm, policy_overwrite, policy_revoke,
     clock_accept, clock_reset, audit_verify, audit_accept, scan_accept, housekeeping, forget_trash, empty_trash,
 )  # fmt: skip
 _ACTOR = dg.Field(

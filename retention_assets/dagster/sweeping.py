@@ -15,7 +15,6 @@ from retention_assets.dagster.check_queries import check_result
 from retention_assets.dagster.partitions import DatasetPage, few, retention_asset
 from retention_assets.dagster.step import Metadata, Resources, Step
 from retention_assets.datasets import by_store, store_of
-from retention_assets.environment import Environment
 from retention_assets.errors import Refused
 from retention_assets.evaluation.fates import Fates
 from retention_assets.evaluation.rules_in_force import Rulebook, load_rules
@@ -278,7 +277,7 @@ def purge_report(run: Step, ledger: Ledger) -> Metadata:
     # Only what a browser may open from a page is a link. Other files are shown by the path below the warehouse: a page is
     # as wide as its longest word, and a whole path would hide the ends of all sentences.
     link = dg.MetadataValue.url(file) if file.startswith(("http://", "https://")) else run.warehouse.below(file)
-    report, plots, metadata = _state_page(state, run.retention, ledger, {"page": link})
+    report, plots, metadata = _state_page(state, ledger, {"page": link})
     write_text(page_of(report, (plots.freed, plots.ages)), file)
     run.log.info(f"The report is in {file}")
     return metadata
@@ -311,11 +310,9 @@ class _State:
         return {"day": day, **shown, **aside, "failing_checks": list(self.failing), "last_sweep": last}
 
 
-def _state_page(
-    state: _State, retention: Environment, ledger: Ledger, entries: Mapping[str, Any]
-) -> tuple[DayReport, Plots, Metadata]:
+def _state_page(state: _State, ledger: Ledger, entries: Mapping[str, Any]) -> tuple[DayReport, Plots, Metadata]:
     day, totals = state.as_of.astimezone(UTC).date(), state.totals
-    report = replace(day_report(ledger, day, prices=retention.settings.prices), realms=reported_realms(ledger))
+    report = replace(day_report(ledger, day), realms=reported_realms(ledger))
     freed = ledger.pending.freed(since(day))
     plots = plots_of(freed, state.waiting, day, state.as_of)
     due = ledger.pending.next_due(state.as_of + timedelta(days=_DAYS_AHEAD), MOST_SHOWN)
@@ -373,5 +370,5 @@ def state_events(instance: dg.DagsterInstance, resources: Resources, ledger: Led
     data = before.data if isinstance(before, dg.JsonMetadataValue) else None
     if not isinstance(data, Mapping) or data.get("state") != state.data:
         entries = {"page": last.metadata["page"]} if "page" in last.metadata else {}
-        *_, metadata = _state_page(state, retention, ledger, entries)
+        *_, metadata = _state_page(state, ledger, entries)
         yield dg.AssetMaterialization(key, metadata=metadata)

@@ -175,7 +175,7 @@ def _next_steps(settings_file: Path, console: Console) -> None:
         ("retention history lake/raw.clicks", "what became of each transaction, and when"),
         ("retention report", "the day's report; --html writes it as a page"),
         (f"retention marks --due --as-of {week}", "what the next sweep will look at"),
-        (f"retention run --dry-run --as-of {week}", "what it would delete, without deleting"),
+        (f"retention plan --as-of {week}", "what it would delete, without deleting"),
         ("retention audit verify", "the record, computed again"),
         (f"retention explain lake/raw.models S3 --as-of {later}", "a tag that pins a view"),
         ("make dev", "the Dagster UI with these runs; it asks first, then sweeps what is due"),

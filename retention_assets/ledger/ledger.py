@@ -34,11 +34,13 @@ from retention_assets.ledger.marking import Marks
 from retention_assets.ledger.migrations import migrations_from
 from retention_assets.ledger.reports import Reports
 from retention_assets.ledger.schema import (
+    ASIDE,
     AUDIT,
     AUDIT_HEAD,
     BATCHES,
     BEGUN,
     CLOCK,
+    FILE_HOLDS,
     HOLDS,
     LEDGER_REVISION,
     MARKS,
@@ -51,6 +53,7 @@ from retention_assets.ledger.schema import (
     POLICY_VERSIONS,
     REALMS,
     REVISION,
+    STEPS,
 )
 from retention_assets.ledger.states import PendingMarks, States
 from retention_assets.ledger.steps import BEGUN_MARKS
@@ -393,19 +396,32 @@ def create_tables(connection: Connection) -> None:
 
 def copy_due_marks(source: Ledger, target: Ledger, datasets: Iterable[str], due_by: datetime, simulated: bool) -> None:
     """Copy into an empty ledger what sweeps of these datasets read up to an instant; in a simulated copy, any day."""
-    due = and_(text(OPEN), or_(MARKS.c.id.in_(select(BEGUN_MARKS.c.mark)), MARKS.c.due_at <= due_by))
+    is_due = or_(MARKS.c.id.in_(select(BEGUN_MARKS.c.mark)), MARKS.c.due_at <= due_by)
+    wanted = or_(and_(text(OPEN), is_due), text(ASIDE))
     with source.database.reading() as connection:
 
         def copy(tx: WriteTransaction) -> None:
             for table in (POLICY_VERSIONS, REALMS, HOLDS, PLACES):
                 _copy(connection, tx, table, select(table))
             for part in portions(sorted(set(datasets))):
-                _copy_marks(connection, tx, and_(due, MARKS.c.dataset.in_(part)))
+                _copy_marks(connection, tx, and_(wanted, MARKS.c.dataset.in_(part)))
                 _copy(connection, tx, BATCHES, select(BATCHES).where(text(BEGUN), BATCHES.c.dataset.in_(part)))
             clock = connection.execute(select(CLOCK)).mappings().one()
             tx.connection.execute(update(CLOCK).values({**clock, "simulated": simulated}))
 
         target.database.write(copy)
+
+
+def copy_times_of_file_holds(source: Ledger, target: Ledger) -> None:
+    """Let holds and retain rules of files be as old in a copy as they are in its source."""
+    rows = source.holds.rows(select(FILE_HOLDS.c.digest, FILE_HOLDS.c.came_at).where(FILE_HOLDS.c.gone_at.is_(None)))
+
+    def write(tx: WriteTransaction) -> None:
+        for digest, came_at in rows:
+            tx.connection.execute(update(FILE_HOLDS).where(FILE_HOLDS.c.digest == digest).values(came_at=came_at))
+
+    if rows:
+        target.database.write(write)
 
 
 def _copy_marks(source: Connection, tx: WriteTransaction, where: ColumnElement[bool]) -> None:
@@ -417,6 +433,8 @@ def _copy_marks(source: Connection, tx: WriteTransaction, where: ColumnElement[b
         copied = tx.connection.execute(select(PLANS.c.id)).scalars()
         for part in portions(sorted(plans - set(copied))):
             _copy(source, tx, PLANS, select(PLANS).where(PLANS.c.id.in_(part)))
+        # bytes that are set aside
+        _copy(source, tx, STEPS, select(STEPS).where(STEPS.c.mark.in_(ids)))
 
 
 def _copy(source: Connection, tx: WriteTransaction, table: Table, query: Select[Any]) -> Sequence[Mapping[str, Any]]:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
 from sqlalchemy import Row, Subquery, and_, func, or_, select, text, union_all
 
@@ -96,12 +96,6 @@ class FreedGroup:
     bytes: int
 
 
-class YoungDeletion(NamedTuple):
-    dataset: str
-    bytes: int
-    age_days: float
-
-
 @dataclass(frozen=True)
 class SparedGroup:
     """Marks spared for one reason, with one example."""
@@ -146,14 +140,6 @@ class PendingMarks(LedgerPart):
         alike = (gone.c.as_of, MARKS.c.policy, MARKS.c.changed_by)
         query = select(*alike, *amounts).join(MARKS, MARKS.c.id == gone.c.mark).group_by(*alike).order_by(*alike)
         return [FreedGroup(as_of, policy, by, amount, int(size)) for as_of, policy, by, amount, size in self.rows(query)]
-
-    def deleted_young(self, begin: datetime, end: datetime, days: int) -> list[YoungDeletion]:
-        """Transactions deleted by plans of an interval when younger than `days`. Without times a transaction counts as old."""
-        gone, born = _deleted(begin), func.coalesce(MARKS.c.closed_at, MARKS.c.opened_at)
-        query = select(MARKS.c.dataset, gone.c.bytes, gone.c.as_of, born.label("born")).join(MARKS, MARKS.c.id == gone.c.mark)
-        rows = self.rows(query.where(gone.c.as_of < end, born > begin - days * _DAY).order_by(MARKS.c.id))
-        ages = [YoungDeletion(row.dataset, row.bytes or 0, (row.as_of - row.born) / _DAY) for row in rows]
-        return [deletion for deletion in ages if deletion.age_days < days]
 
     def spared(self, datasets: Sequence[str], by: str) -> list[SparedGroup]:
         alike = (MARKS.c.dataset, MARKS.c.why)

@@ -14,7 +14,6 @@ from pydantic import Field
 from rich.table import Table
 
 from retention_assets.clock import now
-from retention_assets.datasets import DatasetFilter
 from retention_assets.environment import Environment
 from retention_assets.errors import Refused
 from retention_assets.evaluation.dataset_log import (
@@ -27,7 +26,7 @@ from retention_assets.evaluation.dataset_log import (
     refuse_unknown,
 )
 from retention_assets.evaluation.explain import DatasetSummary, ExplainedTransaction, explain_with_ledger, summarize_dataset
-from retention_assets.evaluation.fates import Fates, Upcoming, upcoming
+from retention_assets.evaluation.fates import Fates
 from retention_assets.evaluation.readable import TransactionLives
 from retention_assets.evaluation.rules_in_force import (
     RulesInForce,
@@ -45,7 +44,6 @@ from retention_assets.people.command import command
 from retention_assets.people.operation import (
     MOST_SHOWN,
     AsOf,
-    DatasetGlobs,
     DatasetName,
     Flags,
     Kind,
@@ -63,47 +61,11 @@ from retention_assets.people.policies import policies_of, rules_of
 from retention_assets.policy.durations import text_of
 from retention_assets.policy.globs import matches
 from retention_assets.render.markdown import Answer, plain
-from retention_assets.render.summaries import dataset_answer, history_answer, transaction_answer, upcoming_answer
+from retention_assets.render.summaries import dataset_answer, history_answer, transaction_answer
 from retention_assets.render.tables import explained_transaction, history_table
 from retention_assets.stores.protocol import Only as OnlySome
 
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
-
-
-# --- what goes next ---
-
-
-class UpcomingRequest(Request):
-    """Days to look ahead, and datasets."""
-
-    days: int = Field(default=7, ge=0, le=3_650, description="How many days ahead, such as 7 for a week.")
-    datasets: DatasetGlobs = ("*",)
-    as_of: AsOf = None
-
-
-@operation(Kind.LOOK, name="upcoming")
-def show_upcoming(request: UpcomingRequest, environment: Environment) -> Result:
-    """List what falls due in the next days, by name and size. Marks that a hold keeps are left out."""
-    with environment.ledger_if_any() as ledger:
-        as_of = request.as_of or last_seen(environment, ledger)
-        foreseen = Upcoming(as_of, as_of, note=environment.no_ledger)
-        if ledger is not None:
-            fates, datasets = fates_of(environment, ledger, as_of), DatasetFilter(request.datasets)
-            foreseen = upcoming(ledger, fates, as_of, request.days, datasets, MOST_SHOWN)
-    columns = {"due": "string", "dataset": "string", "transaction": "string", "bytes": "int", "policy": "string"}
-    rows = [
-        (text_of(row["due_at"]), row["dataset"], row["transaction"], row["bytes"] or 0, row["policy"]) for row in foreseen.first
-    ]
-    numbers = {
-        "as_of": foreseen.as_of,
-        "until": foreseen.until,
-        "datasets": len(foreseen.datasets),
-        "transactions": foreseen.transactions,
-        "bytes": foreseen.bytes or 0,
-        "held": sum(foreseen.held.values()),
-        "first": Rows(columns, rows),
-    }
-    return Result(page=lambda: (upcoming_answer(foreseen), numbers))
 
 
 # --- why it is kept or marked ---

@@ -1,7 +1,4 @@
-"""Plans a run by a rehearsal: what it would newly mark, delete and spare now, and what falls due on which day.
-
-The dry run of a run is the plan.
-"""
+"""Plans a run by a rehearsal: what it would newly mark, delete and spare now, and what falls due on which day."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
@@ -18,15 +15,11 @@ from retention_assets.environment import Environment
 from retention_assets.evaluation.fates import Fates
 from retention_assets.evaluation.rules_in_force import RulesInForce
 from retention_assets.frames.arrays import keys_of
-from retention_assets.frames.log import faults_of
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.evaluations import Objection
-from retention_assets.ledger.marking import CANDIDATES
-from retention_assets.ledger.trash import AsideMark
-from retention_assets.outcomes import Order
-from retention_assets.people.amounts import NOTHING, Amount, PriceFacts, amounts_by
+from retention_assets.people.amounts import NOTHING, Amount, amount_of, amounts_by
 from retention_assets.people.command import command
-from retention_assets.people.idle_rules import idle_rules
+from retention_assets.people.history import last_seen
 from retention_assets.people.operation import (
     MOST_SHOWN,
     AcceptLarge,
@@ -40,29 +33,14 @@ from retention_assets.people.operation import (
     Strict,
     operation,
 )
+from retention_assets.people.plan_days import MOST_DAYS, plan_days, show_days
 from retention_assets.people.rehearsal import Rehearsal, rehearse
-from retention_assets.policy.durations import minute_in_utc, parse_duration
+from retention_assets.people.rehearsed_run import INSTANT, PLAN_ROWS, RehearsedRun, rehearse_run
+from retention_assets.policy.durations import minute_in_utc
 from retention_assets.policy.model import Policy
 from retention_assets.policy.sentences import sentence
-from retention_assets.policy.sizes import size_of
 from retention_assets.render.terminal import Column, Count, Minute, Number, Size, table
-from retention_assets.render.text import money_of
-from retention_assets.stores.logs import read_chosen
-from retention_assets.sweep.dataset_sweep import SweepResult
 
-_INSTANT = pa.timestamp("us", tz="UTC")
-# Transaction of a plan. Times identify it; `due_at` is when the grace of its mark is over.
-PLAN_ROWS = pa.schema(
-    [
-        *(pa.field(name, pa.string()) for name in ("dataset", "transaction", "policy", "reason")),
-        pa.field("policy_version", pa.int32()),
-        pa.field("bytes", pa.int64()),
-        *(pa.field(name, _INSTANT) for name in ("opened_at", "closed_at", "due_at")),
-    ]
-)
-_FLAGS = [(name, pa.bool_()) for name in ("expires", "in_latest_view", "aside")]
-_TAKEN = pa.schema([*PLAN_ROWS, *_FLAGS, ("refs", pa.list_(pa.string()))])
-_SPARED = pa.schema([*PLAN_ROWS, ("why", pa.string())])
 # fields of a transaction in JSON, besides those of its list
 _SHOWN = ("dataset", "transaction", "policy", "policy_version", "reason", "bytes")
 # Tables that are summed; and columns of a terminal, by the sums that they show. A log may count other bytes than a sweep frees.
@@ -80,8 +58,11 @@ _MOST = 20
 
 
 class PlanRequest(Request):
-    """Instant and datasets of a planned run."""
+    """Instant and datasets of a planned run, or of one a day."""
 
+    days: Annotated[int | None, Only.COMMAND] = Field(
+        default=None, ge=1, le=MOST_DAYS, description="Show the days to come, with a run each; the first is that of --as-of."
+    )
     datasets: DatasetGlobs = ("*",)
     as_of: AsOf = None
     detail: Annotated[bool, Only.COMMAND] = Field(default=False, description="List the transactions too.")
@@ -90,90 +71,61 @@ class PlanRequest(Request):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RetentionPlan:
-    """Effects of a run at an instant. Tables have the columns of `PLAN_ROWS`, some of their own, and the costs of each row."""
+class RetentionPlan(RehearsedRun):
+    """Effects of a run at an instant, and what waits for later ones."""
 
-    as_of: datetime
-    newly_marked: pa.Table = field(default_factory=PLAN_ROWS.empty_table)
-    # deleted or set aside
-    taken: pa.Table = field(default_factory=_TAKEN.empty_table)
-    spared: pa.Table = field(default_factory=_SPARED.empty_table)
     # marked before, and not due yet
     waiting: pa.Table = field(default_factory=PLAN_ROWS.empty_table)
     # by store, a sentence about the cascading foreign keys that its settings accept
     cascades: Mapping[str, str] = field(default_factory=dict)
-    results: tuple[SweepResult, ...] = ()
-    # by dataset why its log is refused, and by store why it could not be asked
-    unsound: Mapping[str, str] = field(default_factory=dict)
+    # by store why it could not be asked
     away: Mapping[str, str] = field(default_factory=dict)
     # by name
     policies: tuple[Policy, ...] = ()
-    # why nothing would be swept at all
-    withheld: str | None = None
     # Failed checks of datasets with something due. The run judges anew, and its own checks decide.
     objections: tuple[Objection, ...] = ()
-    currency: str | None = None
     notes: tuple[str, ...] = ()
-    # set aside before, and what of it would now be deleted for good
+    # set aside before
     in_trash: Amount = NOTHING
-    emptied_marks: Sequence[AsideMark] = ()
-
-    @property
-    def deleted(self) -> pa.Table:
-        return self.taken.filter(pc.invert(self.taken["aside"]))
-
-    @property
-    def set_aside(self) -> pa.Table:
-        return self.taken.filter(self.taken["aside"])
-
-    @property
-    def emptied(self) -> Amount:
-        return Amount(len(self.emptied_marks), sum(mark.bytes or 0 for mark in self.emptied_marks))
 
     @property
     def confirmable(self) -> pa.Table:
         """Everything that a yes is about, with the times that identify it."""
         columns = ["dataset", "transaction", "opened_at", "closed_at", "bytes"]
-        taken = self.taken.select(columns)
-        return pa.concat_tables([taken, pa.Table.from_pylist([mark._asdict() for mark in self.emptied_marks], taken.schema)])
+        return pa.concat_tables([self.taken.select(columns), self.emptied.select(columns)])
 
     @property
     def headline(self) -> str:
         at = minute_in_utc(self.as_of)
         if not self.to_do:
             return f"As of {at} a run has nothing to mark and nothing to delete. Nothing was changed."
-        return f"As of {at} a run would mark {_cell(self.total('newly_marked'), 'none')}; {self.deletes}. Nothing was changed."
+        return f"As of {at} a run would mark {self.total('newly_marked').text('none')}; {self.deletes}. Nothing was changed."
 
     @property
     def deletes(self) -> str:
         """Predicate about what would be deleted now."""
         spared = f" and spare {len(self.spared):,}" if len(self.spared) else ""
-        parts = [f"set aside {_cell(self.total('set_aside'))}"] if len(self.set_aside) else []
-        if len(self.deleted) or not self.emptied.transactions:
-            parts.append(f"delete {_cell(self.total('deleted'), 'none')}")
-        if self.emptied.transactions:
-            parts.append(f"delete {_cell(self.emptied)} for good that were set aside")
+        parts = [f"set aside {self.total('set_aside').text()}"] if len(self.set_aside) else []
+        if len(self.deleted) or not len(self.emptied):
+            parts.append(f"delete {self.total('deleted').text('none')}")
+        if len(self.emptied):
+            parts.append(f"delete {self.total('emptied').text()} for good that were set aside")
         return f"{', '.join(parts)}{spared}"
 
     @property
     def sentences(self) -> Sequence[str]:
-        """Accepted cascades, the trash, and what deleting saves and costs where it has a price."""
-        costs, currency = self.total("deleted").costs, self.currency
+        """Accepted cascades, and the trash."""
         about = [*self.cascades.values()]
         if self.in_trash.transactions:
-            about.append(f"Set aside and not freed yet: {_cell(self.in_trash)}. `retention trash empty` frees it at once.")
-        if costs is None or currency is None:
-            return tuple(about)
-        words = f"Deleting saves {money_of(costs.saved_monthly, currency)} a month"
-        words += f", its requests cost {money_of(costs.requests, currency)}" if costs.requests else ""
-        early = f" {money_of(costs.ended_early, currency)} are still billed: deleted early." if costs.ended_early else ""
-        return (*about, f"{words}.{early}")
+            about.append(f"Set aside and not freed yet: {self.in_trash.text()}. `retention trash empty` frees it at once.")
+        return about
 
     def tables(self, detail: bool) -> Iterator[Table]:
         yield from self.deletion_tables(_COLUMNS)
         if days := self.days():
             rows = [
-                (day, *map(_cell, amounts.values()), _cell(sum(amounts.values(), NOTHING))) for day, amounts in days.items()
+                (day, *map(Amount.text, amounts.values()), sum(amounts.values(), NOTHING).text())
+                for day, amounts in days.items()
             ]
             columns = ("day", *map(Number, ("marked before", "newly marked", "together")))
             yield table(f"Due later, by day{_more(rows)}", columns, rows[:_MOST])
@@ -230,12 +182,8 @@ class RetentionPlan:
             *(f"{dataset} would not be swept: {why}" for dataset, why in swept.items()),
         )
 
-    @property
-    def to_do(self) -> bool:
-        return bool(self.emptied.transactions) or any(len(rows) for rows in (self.newly_marked, self.taken, self.spared))
-
     def total(self, name: str) -> Amount:
-        return sum(amounts_by(getattr(self, name), ()).values(), NOTHING)
+        return amount_of(getattr(self, name))
 
     def groups(self) -> dict[tuple[str, ...], dict[str, Amount]]:
         return _summed({name: getattr(self, name) for name in _AMOUNTS}, ("dataset", "policy"))
@@ -257,10 +205,8 @@ class RetentionPlan:
         lists = {"newly_marked": ("due_at",), "deleted": taken, "set_aside": taken, "spared": ("why",)}
         return {
             "as_of": self.as_of,
-            "dry_run": True,
-            "currency": self.currency,
             "totals": {name: self.total(name).as_dict() for name in _AMOUNTS},
-            "trash": {"set_aside": self.in_trash.as_dict(), "deleted": self.emptied.as_dict()},
+            "trash": {"set_aside": self.in_trash.as_dict(), "deleted": self.total("emptied").as_dict()},
             "groups": [
                 {"dataset": dataset, "policy": policy, **{name: amount.as_dict() for name, amount in amounts.items()}}
                 for (dataset, policy), amounts in self.groups().items()
@@ -296,7 +242,7 @@ class RetentionPlan:
             "refused": len(self.refused),
             "would_mark": len(self.newly_marked),
             "would_delete": len(self.deleted),
-            "would_delete_for_good": self.emptied.transactions,
+            "would_delete_for_good": len(self.emptied),
             "would_set_aside": len(self.set_aside),
             "would_free": self.total("deleted").bytes,
             "would_spare": len(self.spared),
@@ -314,11 +260,9 @@ class RetentionPlan:
         rows, before = list[tuple[str, ...]](), ""
         for dataset, policy in (key for key in groups if key in largest):
             amounts = groups[dataset, policy]
-            costs = amounts["deleted"].costs or amounts["newly_marked"].costs
-            saved = (money_of(costs.saved_monthly, self.currency) if costs else "",) if self.currency else ()
-            rows.append(("" if dataset == before else dataset, policy, *(_cell(amounts[name]) for name in shown), *saved))
+            rows.append(("" if dataset == before else dataset, policy, *(amounts[name].text() for name in shown)))
             before = dataset
-        columns = map(Number, (*(_COLUMNS[name] for name in shown), *(("saved a month",) if self.currency else ())))
+        columns = map(Number, (_COLUMNS[name] for name in shown))
         yield table(f"By dataset and policy{_more(groups)}", ("dataset", "policy", *columns), rows)
 
     def deleted_table(self, most: int | None = None) -> Table:
@@ -345,10 +289,6 @@ def _summed(tables: Mapping[str, pa.Table], columns: Sequence[str]) -> dict[tupl
     return {key: {name: amounts.get(key, NOTHING) for name, amounts in sums.items()} for key in keys}
 
 
-def _cell(amount: Amount, none: str = "") -> str:
-    return f"{amount.transactions:,} ({size_of(amount.bytes)})" if amount.transactions else none
-
-
 def _more(rows: Sized) -> str:
     return f" ({_MOST} of {len(rows):,})" if len(rows) > _MOST else ""
 
@@ -356,68 +296,34 @@ def _more(rows: Sized) -> str:
 def make_plan(request: PlanRequest, environment: Environment) -> RetentionPlan:
     """Live through a run of the chosen datasets at an instant. Nothing is written but a copy that is thrown away."""
     at = request.as_of or environment.present()
-    with rehearse(environment, request.datasets, at, as_of=request.as_of) as rehearsed:
-        rules, begin = rehearsed.rulebook.rules(rehearsed.names, at), rehearsed.marking_time()
-        candidates, newly_marked, unsound, facts = _judge(rehearsed, rules, begin, at)
-        # The grace of the others is not over in this run.
-        rehearsed.mark(candidates.filter(pc.less_equal(newly_marked["due_at"], pa.scalar(begin, _INSTANT))))
-        source, due = rehearsed.source, rehearsed.due()
-        datasets = [row.dataset for row in due]
-        withheld = rehearsed.withheld(environment, datasets, at)
-        large = rehearsed.braked(due)
-        stopped = {} if request.accept_large else large
-        results = [SweepResult(name, refused=fault) for name, fault in stopped.items()]
-        results += [] if withheld else rehearsed.sweep_copy(name for name in datasets if name not in stopped)
-        marks = rehearsed.copy.marks.table().to_pylist()
-        by_key = {(row["dataset"], row["transaction"]): row for row in marks}
-        recorded = (deletion for store in rehearsed.stores.values() for deletion in store.recorded)
-        rows = ({**by_key[each.dataset, each.transaction], **vars(each)} for each in recorded)
-        taken = _in_order((row for row in rows if row["status"] != "SPARED"), _TAKEN)
-        spared = _in_order((row for row in marks if row["status"] == "SPARED"), _SPARED)
-        waiting = _waiting(source, rehearsed, rules, at) if source else PLAN_ROWS.empty_table()
-        objections = tuple(source.objections.standing(set(datasets))) if source else ()
+    with rehearse(environment, request.datasets, at, request.as_of) as rehearsed:
+        rules = rehearsed.rulebook.rules(rehearsed.names, at)
+        run = rehearse_run(rehearsed, environment, rules, at, request.accept_large)
+        source, large = rehearsed.source, run.braked.values() if request.accept_large else ()
+        due = {row.dataset for row in run.due}
         sums = source.trash.sums() if source else []
         chosen = {*rehearsed.datasets.select({row.dataset for row in sums})}
-        aside = [row for row in sums if row.dataset in chosen]
-        named = {name for rows in (newly_marked, taken, spared) for name in rows["policy"].unique().to_pylist()}
+        named = {name for rows in (run.newly_marked, run.taken, run.spared) for name in rows["policy"].unique().to_pylist()}
         return RetentionPlan(
-            as_of=at,
-            newly_marked=facts.priced(newly_marked, at),
-            taken=facts.priced(taken, at),
-            spared=facts.priced(spared, at),
-            waiting=facts.priced(waiting, at),
+            **vars(run),
+            waiting=_waiting(source, rehearsed, rules, at) if source else PLAN_ROWS.empty_table(),
             cascades=rehearsed.accepted_cascades(),
-            results=tuple(results),
-            unsound=unsound,
             away=rehearsed.away,
             policies=tuple(sorted((one for one in rules.policies if one.name in named), key=lambda one: one.name)),
-            withheld=withheld,
-            objections=objections,
+            objections=tuple(rehearsed.objections(due)),
             notes=(
-                *(() if source else (environment.no_ledger,)),
-                *(
-                    f"{one.dataset}: {one.check} failed in {one.raised_by}: {one.sentence}. A run sweeps nothing of it "
-                    "until this check passes."
-                    for one in objections
-                ),
-                *(f"Without your consent {fault}" for fault in sorted(set(large.values())) if request.accept_large),
-                *idle_rules(rehearsed.rulebook.files, source),
+                *rehearsed.notes(environment, due),
+                *(f"Without your consent {fault}" for fault in sorted(set(large))),
             ),
-            currency=facts.prices.currency if facts.prices.are_set else None,
-            in_trash=sum((Amount(row.marks, row.bytes) for row in aside), NOTHING),
-            emptied_marks=() if withheld or not source else _emptied(source, [row.dataset for row in aside], at),
+            in_trash=sum((Amount(row.marks, row.bytes) for row in sums if row.dataset in chosen), NOTHING),
         )
-
-
-def _emptied(ledger: Ledger, datasets: Sequence[str], at: datetime) -> Sequence[AsideMark]:
-    return [mark for mark in ledger.trash.marks(datasets, over_by=at) if mark.order != Order.RESTORE]
 
 
 @operation(
     Kind.LOOK,
     "retention plan",
     "retention plan -d 'lake/raw.*' --detail",
-    "retention plan -t 'in 7d' -f json",
+    "retention plan --days 30",
     progress="reading the stores, judging, and sweeping a copy",
     name="preview",
     keeps_file=True,
@@ -429,7 +335,12 @@ def show_plan(request: PlanRequest, environment: Environment) -> Result:
 
     It runs the cycle on a copy of the ledger, over stores that record deletions instead of doing them. Dagster is not started.
     Spark is started only to scan a large store of objects, or on a cluster.
+
+    With --days it lives through a run a day, and shows what is marked, goes and stays on each of the days to come.
     """
+    if request.days:
+        days = plan_days(environment, request.days, request.datasets, request.as_of, request.accept_large)
+        return show_days(days, request.detail)
     plan = make_plan(request, environment)
     result = Result(
         headline=plan.headline,
@@ -448,29 +359,22 @@ def show_plan(request: PlanRequest, environment: Environment) -> Result:
 plan = command(show_plan, "plan")
 
 
-def _judge(
-    rehearsed: Rehearsal, rules: RulesInForce, begin: datetime, at: datetime
-) -> tuple[pa.Table, pa.Table, dict[str, str], PriceFacts]:
-    # share by share: only the planned part of what was read stays in memory
-    parts, unsound, facts = [CANDIDATES.empty_table()], dict[str, str](), PriceFacts(rehearsed.settings.prices)
-    for log in read_chosen(rehearsed.chosen):
-        marks, known = rehearsed.candidates(log, rules, at)
-        parts.append(marks)
-        unsound |= faults_of(log.datasets)
-        facts.learn(log.transactions, pa.concat_arrays([keys_of(known), keys_of(marks)]))
-    # Stable: within a dataset they stay in the order of its log.
-    candidates = pa.concat_tables(parts).sort_by("dataset").combine_chunks()
-    graces = candidates["grace"].unique().to_pylist()
-    dues = pa.array([parse_duration(grace).after(begin) for grace in graces], _INSTANT)
-    due = dues.take(pc.index_in(candidates["grace"], value_set=pa.array(graces, pa.string())))
-    newly_marked = candidates.append_column("due_at", due).select(PLAN_ROWS.names).cast(PLAN_ROWS)
-    return candidates, newly_marked, dict(sorted(unsound.items())), facts
+class UpcomingRequest(Request):
+    """Days to look ahead, and datasets."""
+
+    days: int = Field(default=7, ge=1, le=MOST_DAYS, description="How many days ahead, such as 7 for a week.")
+    datasets: DatasetGlobs = ("*",)
+    as_of: AsOf = None
 
 
-def _in_order(rows: Iterable[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
-    # by dataset, and there in the order in which they were marked, which is that of the log
-    ordered: Sequence[Any] = sorted(rows, key=lambda row: (row["dataset"], row["id"]))
-    return pa.Table.from_pylist(ordered, schema)
+@operation(Kind.LOOK, name="upcoming", keeps_file=True)
+def show_upcoming(request: UpcomingRequest, environment: Environment) -> Result:
+    """List what the runs of the next days would mark, delete and spare, by name and size: a run a day, ahead of time."""
+    as_of = request.as_of
+    if as_of is None and environment.settings.clock.simulated:
+        with environment.ledger_if_any() as ledger:
+            as_of = last_seen(environment, ledger)
+    return show_days(plan_days(environment, request.days, request.datasets, as_of))
 
 
 def _waiting(ledger: Ledger, rehearsed: Rehearsal, rules: RulesInForce, at: datetime) -> pa.Table:
@@ -479,6 +383,6 @@ def _waiting(ledger: Ledger, rehearsed: Rehearsal, rules: RulesInForce, at: date
     chosen = pa.array(rehearsed.datasets.select(marks["dataset"].unique().to_pylist()), pa.string())
     marks = marks.filter(pc.is_in(marks["dataset"], value_set=chosen))
     ends = [fate.at if fate.goes else None for fate in map(fates.of, marks.to_pylist())]
-    marks = marks.set_column(marks.column_names.index("due_at"), "due_at", pa.array(ends, _INSTANT))
-    later = pc.fill_null(pc.greater(marks["due_at"], pa.scalar(due_by, _INSTANT)), False)
+    marks = marks.set_column(marks.column_names.index("due_at"), "due_at", pa.array(ends, INSTANT))
+    later = pc.fill_null(pc.greater(marks["due_at"], pa.scalar(due_by, INSTANT)), False)
     return marks.filter(later).select(PLAN_ROWS.names).sort_by([("dataset", "ascending"), ("due_at", "ascending")])

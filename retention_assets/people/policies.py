@@ -12,12 +12,12 @@ from typing import Annotated, Any
 
 import click
 import pyarrow as pa
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from retention_assets.clock import now
 from retention_assets.datasets import DatasetFilter
 from retention_assets.environment import Environment
-from retention_assets.errors import BadInput, InvalidValue, Problem, Refused, suggest
+from retention_assets.errors import BadInput, Problem, Refused, suggest
 from retention_assets.evaluation import preview as evaluation
 from retention_assets.evaluation.changes import list_datasets
 from retention_assets.evaluation.rules_in_force import (
@@ -47,6 +47,7 @@ from retention_assets.people.operation import (
     Result,
     Strict,
     Text,
+    json_rows,
     operation,
     what_is_missing,
 )
@@ -428,6 +429,9 @@ class PreviewRequest(Request):
 
     log: LogFile = None
     policies: PolicyFiles = ()
+    against: Annotated[tuple[Path, ...], Flags("--against"), Only.COMMAND] = Field(
+        default=(), description="Show what these policies would newly mark, and no longer mark; may be repeated."
+    )
     as_of: AsOf = None
     most: Annotated[int, Flags("-n", "--most"), Only.COMMAND] = Field(
         default=20, ge=0, description="List at most this many marks, and as many kept transactions."
@@ -440,18 +444,34 @@ class PreviewRequest(Request):
     "retention preview",
     "retention preview -t 'in 30d'",
     "retention preview -l log.jsonl -p policies -f json",
+    "retention preview --against new-policies",
     progress="reading and judging",
 )
 def make_preview(request: PreviewRequest, environment: Environment) -> Result:
-    """Show what policies would decide about a log. Writes nothing, deletes nothing."""
-    settings = environment.settings
+    """Show what policies would decide about a log. Writes nothing, deletes nothing.
+
+    With --against it shows where the decisions of other policies differ.
+    """
+    settings, at = environment.settings, request.as_of or now()
     policies = policies_of(request.policies, settings)
+    others = policies_of(request.against, settings) if request.against else None
     log, away = _read_all(request.log, environment, request.as_of)
     rules, notes = rules_of(policies, log, settings)
+    if others is not None:
+        after, more = rules_of(others, log, settings)
+        changes, rows = evaluation.compare(log, rules, after, at)
+        listed = (row for batch in rows.to_batches() for row in batch.to_pylist())
+        return Result(
+            tables=lambda: compare_tables(changes),
+            pieces=lambda: json_rows(listed, {"changes": [vars(change) for change in changes]}, "transactions"),
+            notes=tuple(dict.fromkeys((*notes, *more))),
+            failures=away,
+            refusals=_refusals(log),
+        )
     # a store that is away is named once, by its failure
     stores = [] if request.log else _store_warnings(environment)
     warnings = [(name, text) for name, text in stores if not any(text in fault for fault in away)]
-    judged = evaluation.preview(log, rules, request.as_of or now())
+    judged = evaluation.preview(log, rules, at)
     return Result(
         tables=lambda: preview_tables(judged, request.most),
         pieces=lambda: evaluation.as_json(judged),
@@ -468,46 +488,3 @@ def _refusals(log: Log) -> tuple[str, ...]:
 
 
 preview = command(make_preview, "preview")
-
-
-def _exactly_two(paths: tuple[Path, ...]) -> tuple[Path, ...]:
-    if len(paths) != 2:
-        raise InvalidValue(f"is given {len(paths)} times", "--policies exactly twice: before and after")
-    return paths
-
-
-class CompareRequest(Request):
-    """Log, and two sets of policies to judge it by."""
-
-    log: LogFile = None
-    policies: Annotated[PolicyFiles, AfterValidator(_exactly_two)] = Field(
-        description="Give it twice: the present policies first, then the new ones."
-    )
-    as_of: AsOf = None
-    transactions: Annotated[bool, Only.COMMAND] = Field(
-        default=False, description="With --format json, list every transaction as well as the sums."
-    )
-    strict: Strict = False
-
-
-@operation(Kind.LOOK, "retention compare -p policies -p new-policies", progress="reading, and judging twice")
-def make_comparison(request: CompareRequest, environment: Environment) -> Result:
-    """Show what another set of policies would newly mark and no longer mark."""
-    settings, at = environment.settings, request.as_of or now()
-    before, after = (policies_of((path,), settings) for path in request.policies)
-    log, away = _read_all(request.log, environment, request.as_of)
-    (old, notes), (new, more) = rules_of(before, log, settings), rules_of(after, log, settings)
-    changes, rows = evaluation.compare(log, old, new, at)
-    data: dict[str, Any] = {"changes": [vars(change) for change in changes]}
-    if request.transactions:
-        data["transactions"] = rows.to_pylist()
-    return Result(
-        tables=lambda: compare_tables(changes),
-        notes=(*notes, *more),
-        failures=away,
-        refusals=_refusals(log),
-        data=data,
-    )
-
-
-compare_command = command(make_comparison, "compare")

@@ -1,15 +1,15 @@
-"""Rehearse a run on a copy of the ledger, over stores that record instead of deleting; or walk over the days to come.
+"""Rehearses a run, or one a day, on a copy of the ledger, over stores that record instead of deleting.
 
 Marking, re-check and sweep are a run's own code, so a rehearsal finds what a run does.
 """
 
 import tempfile
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
-from datetime import datetime
-from functools import partial
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,31 +17,30 @@ import pyarrow.compute as pc
 from retention_assets.datasets import DatasetFilter, store_of
 from retention_assets.environment import Environment
 from retention_assets.errors import Refused, did_you_mean
-from retention_assets.evaluation.days import ForecastDays, RecheckAt, WalkTerms, walk
 from retention_assets.evaluation.rules_in_force import Rulebook, RulesInForce, holds_of_files, load_rules
-from retention_assets.frames.arrays import keys_of
-from retention_assets.frames.log import DATASETS, KNOWN_ROWS, LIVING, Log, is_in_log, known_rows
+from retention_assets.frames.arrays import join_chunks, keys_of
+from retention_assets.frames.log import KNOWN_ROWS, LIVING, Log, is_in_log, known_rows
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks
 from retention_assets.frames.verdicts.decisions import new_marks
 from retention_assets.ledger import Ledger, open_ledger
-from retention_assets.ledger.ledger import copy_due_marks
+from retention_assets.ledger.evaluations import Objection
+from retention_assets.ledger.ledger import copy_due_marks, copy_times_of_file_holds
 from retention_assets.ledger.marking import CANDIDATES, MARK_ROWS, PendingSweep
+from retention_assets.people.amounts import NOTHING, Amount, amount_of
+from retention_assets.people.idle_rules import idle_rules
 from retention_assets.pipeline.head_file import place_faults
-from retention_assets.pipeline.stage import parts_of
 from retention_assets.settings.model import Settings
 from retention_assets.stores.dry_run import RecordingStore
 from retention_assets.stores.iceberg.settings import IcebergSettings
-from retention_assets.stores.logs import ChosenDatasets, choose_datasets, read_chosen
+from retention_assets.stores.logs import ChosenDatasets, choose_datasets
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.protocol import CascadingStore, Store, StoreFailed, call_store, error_text
+from retention_assets.stores.remembered import RememberingStore
 from retention_assets.sweep.dataset_sweep import SweepResult
-from retention_assets.sweep.engine import Sweeper, store_fault
+from retention_assets.sweep.engine import Sweeper
 from retention_assets.sweep.preconditions import braked, ledger_faults
-from retention_assets.sweep.recheck import Recheck
 
 _ACTOR = "rehearsal"
-# transactions per batch of a walk; a longer dataset is a batch by itself
-_ROWS_AT_ONCE = 100_000
 
 
 @dataclass(frozen=True)
@@ -61,19 +60,38 @@ class Rehearsal:
     as_of: datetime | None = None
     # the scan of a store would fail
     is_unscanned: bool = False
+    # datasets that an earlier day has refused
+    unsound: Set[str] = frozenset()
+    # ids of marks that an earlier day has spared
+    _spared: set[int] = field(default_factory=set)
 
     @property
     def names(self) -> list[str]:
         return [name for choice in self.chosen for name in choice.datasets]
 
-    def candidates(self, log: Log, rules: RulesInForce, at: datetime) -> tuple[pa.Table, pa.Table]:
-        """New marks of an evaluation of a log, and its transactions that the ledger has as marked or swept."""
-        names = log.datasets["dataset"].to_pylist()
-        known = pa.Table.from_batches(known_rows(self._read_marks(names)), KNOWN_ROWS)
+    def known(self, log: Log) -> pa.Table:
+        """Transactions of the datasets of a log that are marked or swept: what the copy has, it knows better."""
+        names, again = log.datasets["dataset"].to_pylist(), self.settings.hidden_again
+        copied = self.copy.marks.table(names)
+        rows = [copied.filter(pc.is_in(copied["status"], value_set=pa.array(LIVING)))]
+        if self.source:
+            # a mark that is only hidden, and is to be marked again, is neither open nor swept
+            marks = pa.Table.from_batches(self.source.marks.read(names, LIVING, hidden_again=again), MARK_ROWS)
+            rows.append(marks.filter(pc.invert(pc.is_in(marks["id"], value_set=join_chunks(copied["id"])))))
+        return pa.Table.from_batches(known_rows(batch for part in rows for batch in part.to_batches()), KNOWN_ROWS)
+
+    def candidates(self, log: Log, known: pa.Table, rules: RulesInForce, at: datetime) -> pa.Table:
+        """New marks of an evaluation of a log."""
         verdicts = candidate_marks(log.transactions, log.datasets, rules.policies, rules.holds, at, known)
         marks = new_marks(verdicts, log.transactions, rules.policies, rules.versions).cast(CANDIDATES)
         still = known.filter(pa.array(is_in_log(known, marks)))
-        return marks.filter(pc.invert(pc.is_in(keys_of(marks), value_set=keys_of(still)))), known
+        return marks.filter(pc.invert(pc.is_in(keys_of(marks), value_set=keys_of(still))))
+
+    def stored(self, log: Log, known: pa.Table) -> Amount:
+        """Amount in a log that was not swept."""
+        rows, swept = log.transactions, known.filter(known["swept"])
+        gone = swept.filter(pa.array(is_in_log(swept, rows)))
+        return amount_of(rows.filter(pc.invert(pc.is_in(keys_of(rows), value_set=keys_of(gone)))).select(["bytes"]))
 
     def marking_time(self) -> datetime:
         """Start of a mark made now. Refused by a clock that is behind the newest mark, as marking is."""
@@ -88,7 +106,7 @@ class Rehearsal:
     def due(self) -> list[PendingSweep]:
         """Chosen datasets on which a sweep of the copy has something to do."""
         due = {row.dataset: row for row in self.copy.marks.to_sweep(self.copy.clock.due_by(self.as_of))}
-        return [due[name] for name in self.datasets.select(list(due))]
+        return [due[name] for name in self.datasets.select(list(due)) if name not in self.unsound]
 
     def withheld(self, environment: Environment, datasets: Sequence[str], at: datetime) -> str | None:
         """Reason why a run would sweep nothing at all: by what was read, or by a ledger that is not what it was."""
@@ -103,8 +121,11 @@ class Rehearsal:
 
     def braked(self, due: Sequence[PendingSweep]) -> dict[str, str]:
         """By dataset, why a run would need a person's consent."""
-        today = self.copy.clock.due_by(self.as_of).date()
-        return braked(self.source, self.settings.brake, due, today) if self.source else {}
+        today, brake = self.copy.clock.due_by(self.as_of).date(), self.settings.brake
+        if self.source:
+            return braked(self.source, brake, due, today, self.copy)
+        # before the first evaluation nobody knows how much there is
+        return braked(self.copy, brake and brake.model_copy(update={"share": None}), due, today)
 
     def sweep_copy(self, datasets: Iterable[str]) -> Iterator[SweepResult]:
         """Sweep the copy. The stores record what they would delete."""
@@ -112,6 +133,42 @@ class Rehearsal:
         names = [name for name in datasets if store_of(name) in self.stores or store_of(name) not in self.away]
         clocks, wait, given = self._other_clocks, lambda *_: None, (self.copy, self.stores, self.rulebook, self.as_of, _ACTOR)
         return Sweeper(*given, wait=wait, clocks=clocks, real_ledger=self.source).run(names)
+
+    def waiting(self) -> Amount:
+        return sum((Amount(group.marks, group.bytes) for group in self.copy.pending.waiting()), NOTHING)
+
+    def due_after(self, instant: datetime) -> Amount:
+        """Open marks of the chosen datasets that the copy leaves out, because no run of the rehearsal reaches them."""
+        groups = [group for group in self.source.pending.waiting() if group.due_at > instant] if self.source else []
+        chosen = {*self.datasets.select({group.dataset for group in groups})}
+        left_out = (group for group in groups if group.dataset in chosen and not group.sweeping)
+        return sum((Amount(group.marks, group.bytes) for group in left_out), NOTHING)
+
+    def next_day(self, unsound: Collection[str]) -> "Rehearsal":
+        """Let logs lose what was recorded. A log that is not sound stays so: it is not read again."""
+        for store in self.stores.values():
+            if isinstance(store, RememberingStore):
+                store.end_day()
+        if not unsound:
+            return self
+        chosen = [replace(one, datasets=tuple(name for name in one.datasets if name not in unsound)) for one in self.chosen]
+        return replace(self, chosen=chosen, unsound=self.unsound | {*unsound})
+
+    def notes(self, environment: Environment, due: Collection[str]) -> list[str]:
+        """Sentences about a ledger that is missing, checks that failed, and rules without effect."""
+        objections = self.objections(due)
+        return [
+            *([] if self.source else [environment.no_ledger]),
+            *(
+                f"{one.dataset}: {one.check} failed in {one.raised_by}: {one.sentence}. A run sweeps nothing of it until this "
+                "check passes."
+                for one in objections
+            ),
+            *idle_rules(self.rulebook.files, self.source),
+        ]
+
+    def objections(self, due: Collection[str]) -> list[Objection]:
+        return self.source.objections.standing({*due}) if self.source else []
 
     def accepted_cascades(self) -> dict[str, str]:
         """Sentences about accepted cascades, by the name of each store that would have deleted something."""
@@ -122,43 +179,11 @@ class Rehearsal:
             if isinstance(store, CascadingStore) and (sentence := call_store(store, store.accepted_cascades))
         }
 
-    def walk(self, sets: Sequence[tuple[ForecastDays, Rulebook]], as_of: datetime, unswept: Collection[str] = ()) -> pa.Table:
-        """Add the days of the chosen datasets under sets of policies; return what logs say of the refused ones.
-
-        Nothing is swept of the stores in `unswept`.
-        """
-        rechecks = [self._recheck_at(rulebook, as_of) for _, rulebook in sets]
-        refused = [DATASETS.empty_table()]
-        for choice in (choice for choice in self.chosen if choice.datasets):
-            name, can = choice.store.name, call_store(choice.store, partial(getattr, choice.store, "capabilities"))
-            # An expired parent leaves its id behind in an Iceberg table, and what follows has no parent.
-            begins_anew = isinstance(self.settings.store(name), IcebergSettings)
-            terms = WalkTerms(as_of, name, can, self.settings.prices, begins_anew, name not in unswept)
-            for log in _batches(read_chosen([choice])):
-                refused.append(log.datasets.filter(pc.is_valid(log.datasets["fault"])))
-                for rows, datasets in parts_of(log, _ROWS_AT_ONCE):
-                    if not len(rows):
-                        continue
-                    part = Log(rows, datasets.filter(pc.greater(datasets["transactions"], 0)))
-                    names = part.datasets["dataset"].to_pylist()
-                    marks = pa.Table.from_batches(self._read_marks(names), MARK_ROWS)
-                    for (days, rulebook), recheck_at in zip(sets, rechecks, strict=True):
-                        walk(days, part, marks, rulebook.rules(names, as_of), recheck_at, terms)
-        return pa.concat_tables(refused)
-
-    def _recheck_at(self, rulebook: Rulebook, as_of: datetime) -> RecheckAt:
-        holds = (*rulebook.files.holds, *rulebook.kept_holds)
-        recheck = Recheck(self.copy, self.settings, as_of, lambda: holds, files=rulebook.files, book=rulebook.in_force)
-        return lambda at: replace(recheck, as_of=at)
-
-    def unswept(self) -> dict[str, str]:
-        """Reason why a sweep would refuse a store, by its name."""
-        return {name: fault for name in self.stores if (fault := store_fault(self.rulebook, name))}
-
-    def _read_marks(self, datasets: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        # a mark that is only hidden, and is to be marked again, is neither open nor swept
-        again = self.settings.hidden_again
-        return self.source.marks.read(datasets, LIVING, hidden_again=again) if self.source else iter(())
+    def newly_spared(self, marks: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+        """Marks that this run has spared."""
+        spared = [row for row in marks if row["status"] == "SPARED" and row["id"] not in self._spared]
+        self._spared.update(row["id"] for row in spared)
+        return spared
 
     def _other_clocks(self) -> Iterator[datetime]:
         # the copy is a file; where the ledger is on a server, the server's clock is a witness for the copy as well
@@ -183,38 +208,34 @@ def record_fault(ledger: Ledger, datasets: Sequence[str], at: datetime) -> str |
 
 @contextmanager
 def rehearse(
-    environment: Environment,
-    datasets: Sequence[str],
-    due_by: datetime | None = None,
-    *,
-    as_of: datetime | None = None,
-    scans: bool = True,
+    environment: Environment, datasets: Sequence[str], at: datetime, as_of: datetime | None = None, days: int = 1
 ) -> Iterator[Rehearsal]:
-    """Copy the ledger, with the marks that are due by an instant. Where there is no ledger yet, the copy is empty.
+    """Copy the ledger, with what runs on some days read of it. Where there is no ledger yet, the copy is empty.
 
-    Stores of objects are scanned once, as of `as_of` or now, without a record; without `scans` they are read in this process,
-    and there may be no dataset at all.
-    Ahead of the present, where a sweep may not go, the copy has a simulated clock.
+    Stores of objects are scanned once, as of `as_of` or now, without a record. Ahead of the present, where a sweep may not go,
+    the copy has a simulated clock.
     """
     settings = environment.settings
     if not settings.stores:
         raise Refused("The settings name no store. Add one to retention.yaml, then run again.")
-    wanted = DatasetFilter(tuple(datasets))
-    present = environment.present()
-    simulated = settings.clock.simulated or (due_by or present) > present
+    wanted, due_by = DatasetFilter(tuple(datasets)), at + timedelta(days=days - 1)
+    simulated = settings.clock.simulated or due_by > environment.present()
     with ExitStack() as stack:
         source = stack.enter_context(environment.ledger_if_any())
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="retention-rehearsal-"))
         url = f"sqlite:///{Path(folder) / 'ledger.db'}"
         copy = stack.enter_context(open_ledger(url, simulated=None if source else simulated))
         if source:
-            due = wanted.select(source.marks.datasets_to_sweep(due_by)) if due_by else ()
-            copy_due_marks(source, copy, due, due_by or present, simulated)
-        scanned, unread = scan_stores(environment, source, wanted, as_of, stack) if scans else ({}, {})
+            due = wanted.select(source.marks.datasets_to_sweep(due_by))
+            copy_due_marks(source, copy, due, due_by, simulated)
+        scanned, unread = scan_stores(environment, source, wanted, as_of, stack)
         stores, away = dict[str, RecordingStore](), dict[str, str]()
         for name in (store.name for store in settings.stores):
             try:
-                stores[name] = RecordingStore(scanned.get(name) or environment.stores([name])[name])
+                store = scanned.get(name) or environment.stores([name])[name]
+                # An expired parent leaves its id behind in an Iceberg table, and what follows has no parent.
+                begins_anew = isinstance(settings.store(name), IcebergSettings)
+                stores[name] = RecordingStore(store) if days == 1 else RememberingStore(store, begins_anew=begins_anew)
             except Exception as fault:  # noqa: BLE001 - a store may be anybody's, and so may what it raises
                 away[name] = error_text(fault)
         for name, refusal in place_faults(source, environment.stores(stores).values()).items() if source else ():
@@ -223,12 +244,14 @@ def rehearse(
                 del stores[name]
         chosen = choose_datasets((one for name, one in stores.items() if name not in unread), wanted)
         away |= {one.store.name: one.fault for one in chosen if one.fault}
-        if scans and not (wanted.selects_all or away or unread or any(one.datasets for one in chosen)):
+        if not (wanted.selects_all or away or unread or any(one.datasets for one in chosen)):
             names = [name for one in choose_datasets(stores.values(), DatasetFilter()) for name in one.datasets]
             guess = did_you_mean(datasets[0], names, most=1) or ""
             raise Refused(f"No store has a dataset of {', '.join(datasets)}. {guess}".rstrip())
         unscanned = {name: fault for name, fault in unread.items() if fault is not None}
         rulebook = load_rules(copy, environment, _ACTOR, record=source)
+        if source:
+            copy_times_of_file_holds(source, copy)
         away |= {**rulebook.unreadable, **unscanned}
         yield Rehearsal(settings, source, copy, rulebook, stores, wanted, chosen, away, as_of, bool(unscanned))
 
@@ -256,19 +279,3 @@ def scan_stores(
             except Refused as fault:
                 unread[store.name] = str(fault)
     return scanned, unread
-
-
-def _batches(logs: Iterable[Log]) -> Iterator[Log]:
-    waiting: list[Log] = []
-    for log in logs:
-        waiting.append(log)
-        if sum(len(part.transactions) for part in waiting) >= _ROWS_AT_ONCE:
-            yield _joined(waiting)
-            waiting = []
-    if waiting:
-        yield _joined(waiting)
-
-
-def _joined(logs: Sequence[Log]) -> Log:
-    rows = pa.concat_tables([log.transactions for log in logs]).unify_dictionaries().combine_chunks()
-    return Log(rows, pa.concat_tables([log.datasets for log in logs]))

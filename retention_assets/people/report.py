@@ -11,11 +11,9 @@ from pydantic import Field
 from retention_assets.clock import now
 from retention_assets.environment import Environment
 from retention_assets.errors import BadInput, Problem, Refused
-from retention_assets.evaluation.days import Forecast
 from retention_assets.evaluation.fates import Fates
 from retention_assets.ledger import Ledger
 from retention_assets.people.command import command
-from retention_assets.people.forecast import ForecastRequest, forecast_environment
 from retention_assets.people.operation import DatasetGlobs, Day, Flags, Kind, Request, Result, operation, what_is_missing
 from retention_assets.people.realms import reported_realms
 from retention_assets.render.html import page_of
@@ -23,7 +21,6 @@ from retention_assets.render.summaries import looks_words
 from retention_assets.render.svg import Plot, plots_of, since
 from retention_assets.render.tables import report_tables
 from retention_assets.report import DayReport, as_json, day_report, days_report
-from retention_assets.settings.sections import Prices
 
 # days that a refusal names
 _SHOWN = 5
@@ -42,9 +39,6 @@ class ReportRequest(Request):
         default=None, description="Also write the report as a page to this file."
     )
     most: Annotated[int, Flags("-n", "--most")] = Field(default=20, ge=0, description="How many datasets the table lists.")
-    forecast: Annotated[int | None, Flags("--forecast", metavar="DAYS")] = Field(
-        default=None, ge=1, le=1_000, description="With --html, add a forecast of this many days to the page."
-    )
 
     @property
     def is_about_all(self) -> bool:
@@ -64,9 +58,6 @@ def make_report(request: ReportRequest, environment: Environment) -> Result:
         raise BadInput(Problem("DATE stands beside --from or --to", remedy="Give one or the other."))
     if first and last and last < first:
         raise BadInput(Problem(f"--to {last} is before --from {first}"))
-    if request.forecast and not request.html:
-        remedy = "Name one with --html FILE, or ask `retention forecast`."
-        raise BadInput(Problem("--forecast is for the page", remedy=remedy))
     report, plots = None, list[Plot]()
     with environment.ledger_if_any() as ledger:
         notes = list(what_is_missing(environment, ledger))
@@ -74,7 +65,7 @@ def make_report(request: ReportRequest, environment: Environment) -> Result:
         if day or first or last:
             _check_days(reported, day or first, day or last)
         if ledger and reported:
-            report = _report(ledger, reported, environment.settings.prices, request)
+            report = _report(ledger, reported, request)
             # Plots are about all datasets, so they would not fit what is said of some.
             if request.html and request.is_about_all:
                 # what waits is known of the present only
@@ -85,11 +76,7 @@ def make_report(request: ReportRequest, environment: Environment) -> Result:
         unwritten = f". {request.html} was not written" if request.html else ""
         notes.append(f"no day has a report yet: the first sweep opens one{unwritten}")
     elif request.html:
-        foreseen: Forecast | None = None
-        if request.forecast:
-            foreseen = forecast_environment(ForecastRequest(days=request.forecast, datasets=request.datasets), environment)
-            notes += foreseen.left_out
-        page = page_of(report, plots, foreseen)
+        page = page_of(report, plots)
         try:
             request.html.write_text(page, "utf-8")
         except OSError as fault:
@@ -120,13 +107,13 @@ def _check_days(days: Sequence[date], first: date | None, last: date | None) -> 
     raise Refused(f"There is no report {named}. {reported if days else 'No day has one yet: the first sweep opens one.'}")
 
 
-def _report(ledger: Ledger, days: Sequence[date], prices: Prices, request: ReportRequest) -> DayReport:
+def _report(ledger: Ledger, days: Sequence[date], request: ReportRequest) -> DayReport:
     if request.first or request.last:
         first, last = request.first or days[-1], request.last or days[0]
         chosen = [day for day in days if first <= day <= last]
-        report = days_report(ledger, chosen, first, last, request.datasets, prices)
+        report = days_report(ledger, chosen, first, last, request.datasets)
     else:
-        report = day_report(ledger, request.day or days[0], request.datasets, prices)
+        report = day_report(ledger, request.day or days[0], request.datasets)
     if not report.lines and (not request.is_about_all or not report.looks):
         raise Refused(f"No dataset in the report of {report.when} matches {', '.join(request.datasets)}.")
     if not request.is_about_all or (report.last or report.execution_date) < days[0]:

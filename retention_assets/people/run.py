@@ -16,7 +16,7 @@ from retention_assets.evaluation.fates import Fates
 from retention_assets.evaluation.rules_in_force import read_policies
 from retention_assets.ledger.clock_guard import refuse_before
 from retention_assets.ledger.states import Waiting
-from retention_assets.people.command import FORMAT, ask_and_show, examples, find_environment, given_fields, options, show
+from retention_assets.people.command import FORMAT, examples, find_environment, given_fields, options, show
 from retention_assets.people.operation import AcceptLarge, AsOf, DatasetGlobs, Flags, RecordedRequest, Result, Strict
 from retention_assets.people.output import ExitCode, confirm, is_on_terminal, print_parts, progress, say
 from retention_assets.people.plan import PlanRequest, RetentionPlan, make_plan, show_plan
@@ -72,7 +72,6 @@ class RunRequest(RecordedRequest):
     datasets: DatasetGlobs = ("*",)
     as_of: AsOf = None
     mark_only: bool = Field(default=False, description="Read, judge and mark, but sweep nothing.")
-    dry_run: bool = Field(default=False, description="Show what a run would do, like `retention plan`; change nothing.")
     yes: Annotated[bool, Flags("-y", "--yes")] = Field(
         default=False, description="Do not ask before deleting. It asks only on a terminal."
     )
@@ -81,7 +80,7 @@ class RunRequest(RecordedRequest):
     log_level: LogLevel = Field(default=LogLevel.WARNING, description="How much Dagster prints on stderr.")
 
 
-@examples("retention run --dry-run", "retention run", "retention run -d 'lake/raw.*' --mark-only")
+@examples("retention run", "retention run -d 'lake/raw.*' --mark-only")
 @click.command()
 @options(RunRequest)
 @FORMAT
@@ -91,11 +90,6 @@ def run(format_: str, **given: Any) -> ExitCode:
     On a terminal it shows what it would delete and asks first. After a yes it deletes at most that.
     """
     request = RunRequest(**given_fields(given))
-    if request.mark_only and request.dry_run:
-        raise click.UsageError("--mark-only and --dry-run exclude each other: give one of them.")
-    planned = {name: given[name] for name in ("datasets", "as_of")}
-    if request.dry_run:
-        return ask_and_show(show_plan, format_, **planned, accept_large=request.accept_large, strict=request.strict)
     environment = find_environment()
     # Before anything is started: policies that cannot be accepted are input.
     read_policies(environment.settings)
@@ -197,7 +191,7 @@ def _headline(ran: "JobResult", waiting: Waiting) -> str:
 def _is_agreed(plan: RetentionPlan, format_: str) -> bool:
     for words in (*plan.notes, *plan.failures, *plan.refusals):
         say(words)
-    if not (len(plan.taken) or plan.emptied.transactions):
+    if not (len(plan.taken) or len(plan.emptied)):
         say("This run deletes nothing.")
         return True
     # beside a result in JSON, which has stdout for itself

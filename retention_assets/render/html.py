@@ -13,25 +13,21 @@ from xml.etree.ElementTree import tostring
 
 from jinja2 import Environment, StrictUndefined, Template
 
-from retention_assets.evaluation.days import Forecast
 from retention_assets.policy.durations import text_of
 from retention_assets.policy.sizes import size_of
-from retention_assets.render.forecast import ASSUMPTION, forecast_plot, periods_of, policies_words, summary
-from retention_assets.render.summaries import looks_words, money_rows
+from retention_assets.render.summaries import looks_words
 from retention_assets.render.svg import NARROW, Plot, draw
 from retention_assets.render.text import duration_of, share_of, visible
 from retention_assets.report import CLASSES, DayReport, ReportLine, iso_of, sum_lines
 
 # most datasets on the page
 MOST_SHOWN = 1_000
-# width of a plot that has the page for itself
-_PAGE = 860
 # width of the bar of classes, in units of its picture
 _WIDTH = 1_000
 
 
-def page_of(report: DayReport, plots: Iterable[Plot] = (), forecast: Forecast | None = None) -> str:
-    """Render the page, with the forecast if there is one. The same arguments always give the same text."""
+def page_of(report: DayReport, plots: Iterable[Plot] = ()) -> str:
+    """Render the page. The same arguments always give the same text."""
     ordered = sorted(report.lines, key=lambda line: (not line.counters["failed"], -line.counters["to_delete"], line.dataset))
     total, unlisted = report.total, ordered[MOST_SHOWN:]
     return _template().render(
@@ -42,10 +38,6 @@ def page_of(report: DayReport, plots: Iterable[Plot] = (), forecast: Forecast | 
         classes=CLASSES,
         bars=list(_class_bars(total)),
         plots=[_draw(plot, NARROW) for plot in plots],
-        money=list(money_rows(total.money)),
-        forecast=forecast,
-        assumption=ASSUMPTION,
-        foreseen=_draw(forecast_plot(forecast), _PAGE) if forecast else None,
         terminal_only=[line.terminal_only for line in report.lines if line.terminal_only is not None],
         listed=sorted(ordered[:MOST_SHOWN], key=lambda line: line.dataset),
         others=unlisted,
@@ -62,8 +54,7 @@ def _template() -> Template:
     environment = Environment(autoescape=True, undefined=StrictUndefined, finalize=_finalize)
     environment.filters.update(
         number=lambda number: f"{number:,}", size=size_of, share=share_of, words=duration_of, iso_length=iso_of,
-        iso=text_of, seconds=lambda instant: f"{instant.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC", periods=periods_of,
-        summary=summary, under=policies_words,
+        iso=text_of, seconds=lambda instant: f"{instant.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC",
     )  # fmt: skip
     # Line breaks and indentation serve readers of the template; on the page they would be spaces between words.
     return environment.from_string(re.sub(r"\n\s*", "", _read("report.html")))

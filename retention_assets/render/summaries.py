@@ -1,12 +1,11 @@
 """Sentences about the ledger and runs, which stand before any number, and answers to people's questions, as Markdown."""
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 from retention_assets.evaluation.explain import STAYS, Counts, DatasetSummary, ExplainedTransaction, Explanation, SummaryRow
-from retention_assets.evaluation.fates import Upcoming
 from retention_assets.frames.verdicts.reasons import Reason
 from retention_assets.ledger.evaluations import SWEPT_BEFORE
 from retention_assets.ledger.histories import TransactionLife
@@ -27,8 +26,8 @@ from retention_assets.render.markdown import (
     with_code,
     with_table,
 )
-from retention_assets.render.text import cell_size, day_of_month, kib, money_of, sentence_case, until_of
-from retention_assets.report import DayReport, ReportMoney
+from retention_assets.render.text import cell_size, day_of_month, kib, sentence_case, until_of
+from retention_assets.report import DayReport
 
 Rows = Sequence[Mapping[str, Any]]
 # most names in a sentence
@@ -296,16 +295,6 @@ def look_words(look: DayLook | None, was_swept: bool = False) -> str:
     return f"The run of {minute_in_utc(look.as_of)}{late} found {marks} due. {datasets}"
 
 
-def money_rows(money: ReportMoney | None) -> Iterator[tuple[str, str]]:
-    """Savings and costs of deleting, with their labels; empty where nothing has a price."""
-    if money is None:
-        return
-    yield "saved", f"{money_of(money.saved, money.currency)} a month"
-    for words, amount in (("requests", money.requests), ("billed although deleted early", money.early)):
-        if amount:
-            yield words, money_of(amount, money.currency)
-
-
 def looks_words(report: DayReport) -> list[str]:
     """Name who started the sweeps, and the last run that looked; for several days, the number of days with a run."""
     by = [f"Deletions were ordered by {report.total.orderers}."] if report.total.ordered_by else []
@@ -333,44 +322,6 @@ _MEANINGS = {
     "keep": "no policy selects them",
 }
 _KEEP = "To keep data, launch `act_keep` with its dataset, or with some of its transactions."
-
-
-# --- what goes next ---------------------------------------------------------------------------------------------------
-
-
-def upcoming_answer(upcoming: Upcoming) -> Answer:
-    if upcoming.note:
-        return Answer(f"Nothing goes: {upcoming.note}.")
-    when = f"until {minute_in_utc(upcoming.until)}"
-    held = [f"{amount:,} more fall due but are kept by the hold {code(name)}." for name, amount in upcoming.held.items()]
-    held += [
-        f"{code(name)} keeps by attributes, which only the log has. What it keeps is counted here, but the sweep spares it."
-        for name in upcoming.unclear
-    ]
-    if not upcoming.transactions:
-        return Answer(f"Nothing goes {when}.", (bullets(held),))
-    many, datasets = count(upcoming.transactions, "transaction"), count(len(upcoming.datasets), "dataset")
-    size = "" if upcoming.bytes is None else f" ({size_of(upcoming.bytes)})"
-    goes = "goes" if upcoming.transactions == 1 else "go"
-    days = ((_day(day, upcoming.as_of), f"{amount:,}", cell_size(total)) for day, amount, total in upcoming.days[:_MOST_ROWS])
-    rows = [
-        (
-            code(each.dataset), f"{each.transactions:,}", cell_size(each.bytes), minute_in_utc(each.first_due),
-            ", ".join(map(code, sorted(each.policies))),
-        )
-        for each in upcoming.datasets[:_MOST_ROWS]
-    ]  # fmt: skip
-    return Answer(
-        f"{many}{size} of {datasets} {goes} {when}.",
-        (
-            markdown_table(("dataset", "transactions", "size", "first due", "policies"), rows),
-            _more(len(upcoming.datasets) - _MOST_ROWS, "dataset"),
-            markdown_table(("due", "transactions", "size"), days),
-            bullets(held),
-            "This counts present marks; later marks have their own grace. The sweep checks each mark again, and spares it "
-            f"if it is needed again. {_KEEP}",
-        ),
-    )
 
 
 # --- why it is kept or marked -----------------------------------------------------------------------------------------

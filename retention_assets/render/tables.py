@@ -259,7 +259,6 @@ def report_tables(report: "DayReport", most: int) -> list[Table]:
 
 
 def _report_table(report: "DayReport", total: "ReportLine") -> Table:
-    from retention_assets.render.summaries import money_rows
 
     rows = [("ordered by", total.orderers)] if total.ordered_by else []
     rows.append(("began", minute_in_utc(total.started_at)))
@@ -269,7 +268,6 @@ def _report_table(report: "DayReport", total: "ReportLine") -> Table:
         rows.append(("not finished", f"{report.unfinished:,} of {len(report.lines):,} datasets"))
     if total.terminal_only is not None:
         rows.append(("records", "only finished ones may go" if total.terminal_only else "unfinished ones may go as well"))
-    rows += money_rows(total.money)
     if total.archived_types:
         rows.append(("archived first", ", ".join(total.archived_types)))
     return table(f"Report of {report.when}", ("", ""), rows)

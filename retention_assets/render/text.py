@@ -25,11 +25,6 @@ def cell_size(count: int | None) -> str:
     return size_of(count).replace(" ", "\u00a0")
 
 
-def money_of(amount: float, currency: str) -> str:
-    """Rounded to hundredths; an amount above zero is never 0.00."""
-    return f"under 0.01 {currency}" if 0 < amount < 0.005 else f"{amount:,.2f} {currency}"
-
-
 def duration_of(length: timedelta) -> str:
     """`43 ms`, `12 seconds`, `2 minutes`, `3 hours and 5 minutes`, `2 days and 4 hours`; rounded down."""
     if length < timedelta():

@@ -38,7 +38,6 @@ from retention_assets.settings.sections import (
     BrakeSettings,
     ClockSettings,
     DagsterSettings,
-    Prices,
     RealmSettings,
     SparkSettings,
     listed,
@@ -94,7 +93,6 @@ class Settings(SettingsPart):
     partition_by: Literal["dataset", "store"] = "dataset"
     automation: AutomationSettings = AutomationSettings()
     dagster: DagsterSettings = DagsterSettings()
-    prices: Prices = Prices()
     timeout: Annotated[
         Interval, Field(description="A call to a store, a catalog or a plugin ends after this time without data.")
     ] = Duration(seconds=60)
@@ -105,16 +103,6 @@ class Settings(SettingsPart):
         names = [store.name for store in self.stores]
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise InvalidValue(f"holds two stores named {', '.join(twice)}", "a name of its own for each store", key="stores")
-        return self
-
-    @model_validator(mode="after")
-    def _prices_are_of_stores(self) -> Self:
-        # A price for an unknown store would be ignored silently.
-        known = [store.name for store in self.stores]
-        for name in self.prices.stores:
-            if name not in known:
-                expected = f"a store of this file: {', '.join(known) or 'there is none'}"
-                raise InvalidValue(f"has a price for the store {name}, which does not exist", expected, key="prices")
         return self
 
     @model_validator(mode="after")
@@ -266,11 +254,14 @@ class _Reading:
             problem = mapping_expected(self.document, list(Settings.model_fields))
             remedy = "A retention.yaml of DataHub is a policy file: put it into the policies folder."
             raise BadInput(replace(problem, remedy=remedy if isinstance(data, list) else None))
+        if "prices" in data:
+            self._fault(("prices",), "is not a known key any more", None, remedy="Remove it: nothing has a price any more.")
+            data = {key: data[key] for key in data if key != "prices"}
         if isinstance(data.get("stores"), list):
             stores = self._stores(data["stores"])
             # with a store left out, faults between stores would name another line, or a store that is there as missing
             whole = len(stores) == len(data["stores"])
-            data = {**data, "stores": stores} if whole else {key: data[key] for key in data if key not in ("stores", "prices")}
+            data = {**data, "stores": stores} if whole else {key: data[key] for key in data if key != "stores"}
         settings = self._valid(Settings, data, ())
         if settings is None or self.problems:
             raise BadInput(sorted(self.problems, key=lambda problem: problem.line or 0))

@@ -1,4 +1,4 @@
-"""Sections of `retention.yaml`: Spark, the clock, realms, the brake, automation, Dagster's catalog and prices.
+"""Sections of `retention.yaml`: Spark, the clock, realms, the brake, automation, and Dagster's catalog.
 
 Dagster is not imported, so that commands which only read settings start at once.
 """
@@ -135,59 +135,6 @@ class AutomationSettings(SettingsPart):
             description="Runs over at most this many datasets use partitions, which the graph shows. Larger runs use a list.",
         ),
     ] = 1_000
-
-
-GIB = 2**30
-# vendors bill months of 30 days
-_DAYS_OF_MONTH = 30
-
-
-Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-
-
-def _currency(text: str) -> str:
-    if not (len(text) == 3 and text.isascii() and text.isalpha() and text.isupper()):
-        raise InvalidValue("is not the code of a currency", "three capital letters: USD, EUR, GBP …")
-    return text
-
-
-class Price(SettingsPart):
-    """Prices of one store, or of one class of storage."""
-
-    gib_month: Annotated[Amount, Field(description="Price of a GiB for a month.")]
-    thousand_deletes: Annotated[Amount, Field(description="Price of 1,000 deleting requests.")] = 0
-    minimum_days: Annotated[
-        int, Field(ge=0, description="Days that are billed at least. Data that is deleted earlier costs the rest of them.")
-    ] = 0
-
-    def monthly(self, size: float) -> float:
-        return size / GIB * self.gib_month
-
-    def deleting(self, requests: float) -> float:
-        return requests / 1_000 * self.thousand_deletes
-
-    def ending_early(self, size: float, age_days: float) -> float:
-        return self.monthly(size) * max(0.0, self.minimum_days - age_days) / _DAYS_OF_MONTH
-
-
-class Prices(SettingsPart):
-    """The price table. Of what has no price here nothing is said."""
-
-    currency: Annotated[str, AfterValidator(_currency)] = "USD"
-    default: Annotated[Price | None, Field(description="Prices of stores that are not named.")] = None
-    stores: dict[str, Price] = Field(default_factory=dict, description="Prices by store.")
-    classes: dict[str, Price] = Field(
-        default_factory=dict,
-        description="Prices by the attribute storage_class of a transaction; they come before its store's.",
-    )
-
-    @property
-    def are_set(self) -> bool:
-        return bool(self.default or self.stores or self.classes)
-
-    def of(self, store: str, storage_class: str | None = None) -> Price | None:
-        """Price by storage class, store or default; None if there is none."""
-        return self.classes.get(storage_class or "") or self.stores.get(store) or self.default
 
 
 # Allowed in names of jobs, which have the prefix as well.

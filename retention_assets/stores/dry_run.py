@@ -45,6 +45,8 @@ class RecordedDeletion:
     in_latest_view: bool = False
     # it would be set aside, and deleted later
     aside: bool = False
+    # it was set aside before, and would be deleted for good
+    from_trash: bool = False
 
 
 @dataclass
@@ -135,6 +137,7 @@ class RecordingStore:
                 refs=tuple(sorted(target.ended_refs)),
                 in_latest_view=target.in_latest_view,
                 aside=order is Order.SET_ASIDE,
+                from_trash=order is Order.DELETE_ASIDE,
             )
             for target, prepared in self._with_prepared(dataset, targets)
         ]

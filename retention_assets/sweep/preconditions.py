@@ -43,18 +43,33 @@ SWEPT_INVARIANTS: Mapping[str, SweptInvariant] = {
 }
 
 
-def braked(ledger: Ledger, brake: BrakeSettings | None, due: Sequence[PendingSweep], today: date) -> dict[str, str]:
-    """Return, by dataset, why it may not be swept without a person's consent: its store would lose far more than usual."""
+def braked(
+    ledger: Ledger,
+    brake: BrakeSettings | None,
+    due: Sequence[PendingSweep],
+    today: date,
+    rehearsed: Ledger | None = None,
+) -> dict[str, str]:
+    """Return, by dataset, why it may not be swept without a person's consent: its store would lose far more than usual.
+
+    `rehearsed`: copy of the ledger in which later days were lived through.
+    """
     if brake is None:
         return {}
     amounts = {row.dataset: Taken(row.marks, row.bytes) for row in due}
     faults: dict[str, str] = {}
     for store, names in by_store(amounts).items():
-        days = ledger.reports.taken_by_day(store, today - _DAYS, today)
+        first = today - _DAYS
+        days = ledger.reports.taken_by_day(store, first, today)
+        ahead = rehearsed.reports.taken_by_day(store, date.min, today) if rehearsed else {}
+        days |= {day: sum_.plus(days.get(day, Taken())) for day, sum_ in ahead.items() if day >= first}
         taken = days.pop(today, Taken())
         for name in names:
             taken = taken.plus(amounts[name])
-        fault = _unusual(taken, days, brake) or _too_large_a_share(ledger, store, taken, brake)
+        fault = _unusual(taken, days, brake)
+        if fault is None and brake.share is not None:
+            everything = ledger.evaluations.transactions_of(store) - sum(day.transactions for day in ahead.values())
+            fault = _too_large_a_share(everything, taken, brake.share)
         if fault:
             faults |= dict.fromkeys(names, f"nothing of {store} is swept: {fault}. {_REMEDY}")
     return faults
@@ -72,15 +87,11 @@ def _unusual(taken: Taken, days: Mapping[date, Taken], brake: BrakeSettings) -> 
     )
 
 
-def _too_large_a_share(ledger: Ledger, store: str, taken: Taken, brake: BrakeSettings) -> str | None:
-    if brake.share is None:
-        return None
-    everything = ledger.evaluations.transactions_of(store)
-    if taken.transactions <= brake.share * everything:
+def _too_large_a_share(everything: int, taken: Taken, share: float) -> str | None:
+    if taken.transactions <= share * everything:
         return None
     return (
-        f"it would lose {taken.transactions:,} of the {everything:,} transactions that it has, more than the share of"
-        f" {brake.share:g}"
+        f"it would lose {taken.transactions:,} of the {everything:,} transactions that it has, more than the share of {share:g}"
     )
 
 

@@ -23,7 +23,7 @@ from retention_assets.people.operation import KIND_TAG
 from retention_assets.policy import Datasets, Hold, text_of
 from retention_assets.settings import Settings
 from retention_assets_tests.dagster.launch import failure, run, shown
-from retention_assets_tests.sweep.lakes import DUE, MARKED, OLD, Lake
+from retention_assets_tests.sweep.lakes import DUE, MARKED, Lake
 
 # S1 and S2 are marked; S3 is the latest view, and S2 is 20 days younger than S1.
 SOME = "main: S1:SNAPSHOT@90d=1024 - S2:SNAPSHOT@70d=2048 - S3:SNAPSHOT@1d=10"
@@ -140,7 +140,7 @@ def test_every_job_says_what_kind_it_is_and_every_field_of_a_form_what_it_means(
     deleting = {"delete_sweep", "delete_sweep_partitions", "delete_cycle", "delete_empty_trash"}
     assert {name for name, kind in kinds.items() if kind == "delete"} == deleting
     assert {name for name, kind in kinds.items() if kind == "look"} == {
-        "look_upcoming", "look_explain", "look_history", "look_preview", "look_forecast",
+        "look_upcoming", "look_explain", "look_history", "look_preview",
     }  # fmt: skip
     begins = {
         "look": "Changes nothing.",
@@ -223,58 +223,41 @@ def test_steps_that_begin_late_count_from_when_the_run_was_made(
 # --- questions ---
 
 
-def test_what_goes_is_told_by_name_and_size_the_largest_first_and_nothing_is_changed(lake: Lake, ask: Ask) -> None:
-    assert ask("look_upcoming")["answer"]
+def test_the_days_to_come_are_told_by_name_and_size_and_nothing_is_changed(lake: Lake, ask: Ask) -> None:
+    assert ask("look_upcoming", as_of=text_of(MARKED))["answer"]
     assert not (lake.folder / "ledger.db").exists()
     lake.marks()
     with lake.opened() as ledger:
         before = list(ledger.audit_lines())
-    upcoming = ask("look_upcoming")
+    told = ask("look_upcoming", as_of=text_of(MARKED), days=8)
     with lake.opened() as ledger:
         assert list(ledger.audit_lines()) == before
-    assert upcoming["answer"].startswith(
-        "**4 transactions (9.0 KiB) of 2 datasets go until 2026-04-07 12:00 UTC.**\n\n"
-        "| dataset | transactions | size | first due | policies |\n"
-        "| --- | --- | --- | --- | --- |\n"
-        "| `lake/b` | 2 | 6.0\u00a0KiB | 2026-04-07 12:00 UTC | `old` |\n"
-        "| `lake/a` | 2 | 3.0\u00a0KiB | 2026-04-07 12:00 UTC | `old` |\n\n"
-        "| due | transactions | size |\n"
-        "| --- | --- | --- |\n"
-        "| 2026-04-07 (in 7 days) | 4 | 9.0\u00a0KiB |\n\n"
-    )
-    rows = [(row.data["dataset"], row.data["transaction"], row.data["bytes"]) for row in upcoming["first"].records]
-    assert rows == [("lake/a", "S1", 1024), ("lake/a", "S2", 2048), ("lake/b", "S1", 4096), ("lake/b", "S2", 2048)]
+    assert told["answer"].startswith("**In 8 days: 0 marked, 4 deleted (")
+    assert (told["deleted"], told["spared"]) == (4, 0)
+    goes = [tuple(row.data[name] for name in ("day", "dataset", "transaction", "how")) for row in told["goes"].records]
+    assert goes == [("2026-04-07", f"lake/{name}", f"S{number}", "deleted") for name in "ab" for number in (1, 2)]
+    assert [(row.data["day"], row.data["due"], row.data["waiting"]) for row in told["days"].records] == [("2026-04-07", 4, 0)]
+    assert json.loads(Path(told["file"]).read_text())["totals"]["deleted"]["transactions"] == 4
 
 
 @pytest.mark.parametrize(
-    ("config", "datasets", "amount"),
-    [
-        ({"days": 6}, 0, 0),
-        ({"datasets": ["lake/[b-z]"]}, 1, 2),
-        ({"days": 0, "as_of": text_of(DUE)}, 2, 4),
-    ],
+    ("config", "amount"),
+    [({"days": 7}, 0), ({"days": 8, "datasets": ["lake/[b-z]"]}, 2), ({"days": 1, "as_of": text_of(DUE)}, 4)],
 )
-def test_what_goes_is_narrowed_by_days_and_names(
-    config: dict[str, Any], datasets: int, amount: int, lake: Lake, ask: Ask
-) -> None:
+def test_the_days_to_come_are_narrowed_by_days_and_names(config: dict[str, Any], amount: int, lake: Lake, ask: Ask) -> None:
     lake.marks()
-    upcoming = ask("look_upcoming", **config)
-    assert (upcoming["datasets"], upcoming["transactions"]) == (datasets, amount)
-    assert ("due already" in upcoming["answer"]) == ("as_of" in config)
+    assert ask("look_upcoming", **{"as_of": text_of(MARKED), **config})["deleted"] == amount
 
 
 def test_what_a_hold_keeps_does_not_go(lake: Lake, instance: dg.DagsterInstance, ask: Ask) -> None:
     lake.marks()
     hold(lake, "audit", "S1")
-    hold(lake, "tagged", **{"with": {"tier": "gold"}})
-    upcoming = ask("look_upcoming")
-    assert (upcoming["transactions"], upcoming["held"]) == (3, 1)
-    assert "* 1 more fall due but are kept by the hold `audit`." in upcoming["answer"]
-    assert "* `tagged` keeps by attributes, which only the log has" in upcoming["answer"]
+    told = ask("look_upcoming", as_of=text_of(DUE))
+    assert (told["deleted"], told["spared"]) == (3, 1)
     lake.says(lake.policies, "{name: filed, datasets: 'lake/*', reason: law}")
-    assert ask("look_upcoming")["answer"].startswith("**Nothing goes until")
-    bounds = failure(run(lake.settings, instance, "look_upcoming", {"days": -1}))
-    assert bounds == "days: is out of bounds (found -1); expected at least 0"
+    assert ask("look_upcoming", as_of=text_of(DUE))["deleted"] == 0
+    bounds = failure(run(lake.settings, instance, "look_upcoming", {"days": 0}))
+    assert bounds == "days: is out of bounds (found 0); expected at least 1"
 
 
 def nothing(_: Lake) -> None:
@@ -384,22 +367,3 @@ def test_what_is_older_than_the_visibility_mark_is_counted(ask: Ask) -> None:
     told = ask("look_history", dataset="lake/a")
     assert (told["transactions"], told["hidden"]) == (1, 2)
     assert "2 more are older than the visibility mark" in told["answer"]
-
-
-def test_a_forecast_shows_a_summary_a_plot_the_days_and_other_policies(lake: Lake, ask: Ask, tmp_path: Path) -> None:
-    other = tmp_path / "other.yaml"
-    other.write_text(f"policies: [{OLD.replace('30d', '900d')}]\n")
-    lake._log("lake/bad", ['{"dataset":"lake/bad","transaction":"X","parent":"X","type":"APPEND","status":"ABORTED"}'])
-    told = ask("look_forecast", as_of=text_of(MARKED), days=30, policies=[str(other)])
-    assert told["answer"].startswith("**With the policies in force, 9.0 KiB become 20 B in 30 days:")
-    assert f"\n\nWith {other}, 9.0 KiB become 9.0 KiB in 30 days:" in told["answer"].replace("\\", "")
-    assert "lake/bad is left out, because its log is not sound: cycle" in told["answer"]
-    numbers = {name: told[name] for name in ("bytes_now", "bytes_then", "marked", "deleted", "left_out")}
-    assert numbers == {"bytes_now": 9236, "bytes_then": 20, "marked": 4, "deleted": 4, "left_out": 1}
-    assert told["plot"].startswith("![9.0 KiB become 20 B in 30 days](data:image/svg+xml;base64,")
-    # Small enough for Dagster to show it without a click.
-    assert len(told["stored_by_day"]) < 1_000
-    rows = [(row.data["policies"], row.data["until"], row.data["deleted"], row.data["bytes"]) for row in told["days"].records]
-    assert rows[:2] == [("today", "2026-04-06", 0, 9236), ("today", "2026-04-13", 4, 20)]
-    assert {row[0] for row in rows} == {"today", str(other)}
-    assert len(json.loads(Path(told["file"]).read_text())["days"]) == 30

@@ -71,31 +71,55 @@ def test_of_several_codes_the_first_of_2_1_4_3_is_the_commands(
     ],
     ids=["sound", "refused", "refused and strict", "sound and strict", "broken policies"],
 )
-@pytest.mark.parametrize("command", ["preview", "compare"])
-def test_judging_a_log(command: str, policies: str, more: str, options: tuple[str, ...], code: int, run: Run) -> None:
+@pytest.mark.parametrize("against", [(), ("--against", "p.yaml")], ids=["alone", "against"])
+def test_judging_a_log(
+    against: tuple[str, ...], policies: str, more: str, options: tuple[str, ...], code: int, run: Run
+) -> None:
     typed = write(SOUND, more=more, **({"policies": policies} if policies else {}))
     # Neither needs any settings.
     Path("retention.yaml").unlink()
-    again = ("--policies", "p.yaml") if command == "compare" else ()
-    assert run(command, *typed, *again, *options)[0] == code
+    assert run("preview", *typed, *against, *options)[0] == code
 
 
-@pytest.mark.parametrize("command", ["preview", "compare"])
-def test_a_store_that_is_away_is_a_failure_and_the_others_are_judged(command: str, lake: Lake, run: Run) -> None:
+@pytest.mark.parametrize("against", [False, True], ids=["alone", "against"])
+def test_a_store_that_is_away_is_a_failure_and_the_others_are_judged(against: bool, lake: Lake, run: Run) -> None:
     lake.has("main: S1:SNAPSHOT@90d=10 - S2:SNAPSHOT@1d=10")
     lake.configures({"name": "gone", "kind": "files", "log": "nothing-here", "data": "other/{dataset}/{transaction}"})
-    policies = ("--policies", str(lake.folder / "policies")) * (2 if command == "compare" else 1)
-    code, out, err = run(command, *policies, "--as-of", NOW, "--format", "json")
+    policies = str(lake.folder / "policies")
+    more = ("--against", policies) if against else ()
+    code, out, err = run("preview", "--policies", policies, *more, "--as-of", NOW, "--format", "json")
     assert (code, err.count("the store gone failed")) == (FAILED, 1)
-    assert command == "compare" or {row["dataset"] for row in json.loads(out)["transactions"]} == {"lake/d"}
+    assert against or {row["dataset"] for row in json.loads(out)["transactions"]} == {"lake/d"}
 
 
-@pytest.mark.parametrize("dry_run", [(), ("--dry-run",)])
-def test_a_run_by_broken_policies_is_bad_input_in_one_line(dry_run: tuple[str, ...], lake: Lake, run: Run) -> None:
+@pytest.mark.parametrize("command", ["run", "plan"])
+def test_a_run_by_broken_policies_is_bad_input_in_one_line(command: str, lake: Lake, run: Run) -> None:
     lake.says("{name: p, datasets: {include: ['lake/*']}, select: {oldr_than: 30d}}")
-    code, out, err = run("run", "--as-of", DUE.isoformat(), *dry_run)
+    code, out, err = run(command, "--as-of", DUE.isoformat())
     assert (code, out, len(err.splitlines())) == (BAD_INPUT, "", 1)
     assert "Did you mean older_than?" in err
+
+
+@pytest.mark.parametrize(
+    ("typed", "instead"),
+    [
+        ("simulate --days 8", "retention plan --days 8"),
+        ("forecast", "retention plan --days 90"),
+        ("compare -p a -p b", "retention preview --policies OLD --against NEW"),
+        ("run --dry-run", "retention plan"),
+        ("report --html day.html --forecast=30", "retention plan --days 90"),
+    ],
+)
+def test_what_an_earlier_release_had_is_answered_with_what_to_type_instead(typed: str, instead: str, run: Run) -> None:
+    code, out, err = run(*typed.split())
+    assert (code, out, len(err.splitlines())) == (BAD_INPUT, "", 1)
+    assert err.endswith(f" is not there any more. Type `{instead}`.\n")
+
+
+@pytest.mark.parametrize("typed", ["housekeeping --dry-run", "run --mark-only"])
+def test_words_that_are_there_still_do_what_they_did(typed: str, lake: Lake, run: Run) -> None:
+    lake.has("main: S1:SNAPSHOT@1d=10")
+    assert "any more" not in run(*typed.split(), "--as-of", NOW)[2]
 
 
 @pytest.mark.parametrize(
@@ -103,7 +127,7 @@ def test_a_run_by_broken_policies_is_bad_input_in_one_line(dry_run: tuple[str, .
     [
         "preview --format xml", "preview --lgo x", "previw", "", "preview --log nowhere.jsonl --policies p.yaml",
         "preview --log log.jsonl --policies nowhere.yaml", "preview --policies p.yaml", "explain lake/d",
-        "compare --log log.jsonl --policies p.yaml", "compare --log log.jsonl", "validate nowhere.yaml",
+        "preview --log log.jsonl --policies p.yaml --against nowhere.yaml", "validate nowhere.yaml",
     ],
 )  # fmt: skip
 def test_what_is_not_understood_is_bad_input_with_words_on_stderr(typed: str, run: Run) -> None:
@@ -228,8 +252,8 @@ def test_a_file_that_is_not_there_is_bad_input(places: Run) -> None:
 
 
 NEED_SETTINGS = (
-    "run", "run --dry-run", "plan", "simulate --days 1", "forecast", "report", "validate", "preview", "preview --log l", "marks",
-    "marks --format json", "clock", "compare --policies p --policies p", "explain lake/d T", "explain lake/d T --log l",
+    "run", "plan", "plan --days 1", "report", "validate", "preview", "preview --log l", "marks",
+    "marks --format json", "clock", "preview --policies p --against p", "explain lake/d T", "explain lake/d T --log l",
     "unmark --dataset lake/d --reason r", "history lake/d", "hold --list", "hold --name h --dataset lake/d --reason r",
     "release h --reason r", "realm", "realm r --status INACTIVE --reason r", "advance lake/d --retention 1d",
     f"as-of lake/d {NOW}", "policies", "policies load", "policies show p", "audit verify", "audit export", "housekeeping",

@@ -148,7 +148,6 @@ CASES: dict[str, tuple[str, Mapping[str, Any]]] = {
     "explain": ("explain lake/a S1", {"dataset": "lake/a", "transaction": "S1", "as_of": DAY}),
     "history": ("history lake/a", {"dataset": "lake/a", "as_of": DAY}),
     "preview": ("plan", {"datasets": ["lake/*"], "as_of": DAY}),
-    "forecast": ("forecast", {"days": 9, "datasets": ["lake/a"], "as_of": DAY}),
     "hold": ("hold", {"name": "h", "datasets": ["lake/*"], "transactions": ["S*"], "until": "2999-01-01", **SAID}),
     "release": ("release held", {"name": "held", **SAID}),
     "advance_visibility": (

@@ -1,4 +1,4 @@
-"""`retention plan`, which `run --dry-run` is as well: it says what marking and sweeping then do, and changes nothing."""
+"""`retention plan`: it says what marking and sweeping then do, and changes nothing."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -202,59 +202,7 @@ def test_a_plan_by_a_ledger_in_any_database(url: str, tmp_path: Path) -> None:
     assert len(plan.deleted) == 3 + 4
 
 
-# --- money ---
-
-GIB = 2**30
-PRICES = {
-    "currency": "EUR",
-    "stores": {"lake": {"gib_month": 0.5, "thousand_deletes": 10, "minimum_days": 100}},
-    "classes": {"COLD": {"gib_month": 0.125}},
-}
-WARM, COLD = f"main: W1:SNAPSHOT@93d={2 * GIB}[#4]", f"W2:SNAPSHOT@83d={4 * GIB}[#1]{{storage_class=COLD}}"
-
-
-@pytest.mark.parametrize(
-    ("drawing", "prices", "saved", "requests", "early"),
-    [
-        # 2 GiB at 0.5, and 4 GiB at the price of their class; five requests; deleted when it is 100 days old.
-        (f"{WARM} - {COLD}", PRICES, 2 * 0.5 + 4 * 0.125, 4 * 0.01, 0),
-        # 93 days old, and 100 when its grace is over: three days of a month are billed without it.
-        (WARM, {"stores": {"lake": {"gib_month": 0.5, "minimum_days": 103}}}, 1, 0, 2 * 0.5 * 3 / 30),
-    ],
-    ids=["by store and class", "deleted early"],
-)
-def test_money_is_told_by_store_and_class_and_what_is_deleted_early_is_billed_on(
-    drawing: str, prices: Mapping[str, Any], saved: float, requests: float, early: float, plain: Lake
-) -> None:
-    plain.configures(prices=prices).has(f"{drawing} - W3:SNAPSHOT@1d=1")
-    plan = planned(plain, as_of=MARKED)
-    costs = plan.total("newly_marked").costs
-    assert costs is not None
-    assert (costs.saved_monthly, costs.requests, costs.ended_early) == pytest.approx((saved, requests, early))
-    assert plan.currency == prices.get("currency", "USD")
-
-
-def test_money_is_printed_where_there_is_a_price(lake: Lake, run: Run) -> None:
-    lake.configures(prices={"stores": {}, "currency": "EUR"})
-    plan = planned(lake)
-    assert (plan.currency, "saved_monthly" in str(plan.as_dict())) == (None, False)
-    lake.configures(prices={"currency": "EUR", "default": {"gib_month": 2**30, "thousand_deletes": 1000, "minimum_days": 100}})
-    out, plan = run("plan", *AT_DUE)[1], planned(lake)
-    deleted = plan.total("deleted")
-    assert f"Deleting saves {deleted.bytes:,.2f} EUR a month, its requests cost {deleted.transactions}.00 EUR." in out
-    assert "EUR are still billed: deleted early" in out
-    assert "saved a month" in out
-    assert any(line.rstrip(" │").endswith(" EUR") for line in out.splitlines()[5:])
-
-
 # --- the command ---
-
-
-@pytest.mark.parametrize("more", [(), ("--dataset", "lake/d"), ("--format", "json")], ids=["all", "one", "json"])
-def test_a_dry_run_is_the_plan(more: tuple[str, ...], lake: Lake, run: Run) -> None:
-    by_plan = run("plan", *AT_DUE, *more)
-    assert by_plan[0] == TO_DO
-    assert run("run", "--dry-run", *AT_DUE, *more) == by_plan
 
 
 def test_a_plan_says_first_in_a_sentence_what_it_comes_to_and_lists_transactions_when_asked(lake: Lake, run: Run) -> None:
@@ -286,7 +234,7 @@ def test_json_is_sorted_and_the_same_for_the_same(lake: Lake, run: Run) -> None:
     plan = json.loads(out)
     assert [(row["dataset"], row["transaction"]) for row in plan["deleted"]] == sorted(keys(planned(lake).deleted))
     assert list(plan) == [
-        "as_of", "dry_run", "currency", "totals", "trash", "groups", "days", "newly_marked", "deleted", "set_aside",
+        "as_of", "totals", "trash", "groups", "days", "newly_marked", "deleted", "set_aside",
         "spared", "cascades", "policies", "refused", "stores_away", "withheld", "objections",
     ]  # fmt: skip
     nothing = {"transactions": 0, "bytes": 0}

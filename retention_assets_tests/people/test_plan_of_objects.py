@@ -184,7 +184,7 @@ def test_a_preview_marks_what_a_plan_marks_and_leaves_no_trace(lake: Lake, run: 
     marked = [row for row in found["transactions"] if row["verdict"] == "mark"]
     assert (ended, names(marked)) == (DONE if code == TO_DO else code, goes)
     assert words in said + " ".join(str(about["refused"]) for about in found["datasets"].values())
-    assert run("compare", *("-p", str(lake.folder / "policies")) * 2, *DAY, "--format", "json")[0] == ended
+    assert run("preview", "--against", str(lake.folder / "policies"), *DAY, "--format", "json")[0] == ended
 
 
 def test_a_preview_remembers_the_references_of_the_last_scan(lake: Lake, run: Run) -> None:
@@ -211,11 +211,11 @@ def test_an_accepted_scan_is_what_a_plan_goes_by_and_is_left_to_the_run(lake: La
     assert there(lake) == {"acme/1"}
 
 
-def test_references_that_shrank_since_the_last_scan_fail_a_dry_run(lake: Lake, run: Run) -> None:
+def test_references_that_shrank_since_the_last_scan_fail_a_plan(lake: Lake, run: Run) -> None:
     refer(lake, OBJECTS)
     assert run("run", *DAY, "--yes")[0] == DONE
     refer(lake, ["acme/1"])
-    code, _, said = run("run", "--dry-run", *DAY)
+    code, _, said = run("plan", *DAY)
     assert (code, "had 4 references last time and has 1, 75 % fewer" in said) == (FAILED, True)
 
 
@@ -234,10 +234,10 @@ def test_a_simulation_scans_once_and_with_the_same_brakes(lake: Lake, run: Run, 
         return scan_in(*arguments)
 
     monkeypatch.setattr("retention_assets.pipeline.unrecorded_scans.scan_in", counted)
-    code, out, _ = run("simulate", "--from", text_of(MARKED), "--days", "3", "--format", "json")
+    code, out, _ = run("plan", "--as-of", text_of(MARKED), "--days", "3", "--format", "json")
     assert (code, json.loads(out)["totals"]["deleted"]["transactions"], scans) == (DONE, 2, 1)
     almost_nothing_is_referred_to(lake)
-    _, out, _ = run("simulate", "--from", text_of(MARKED), "--days", "3", "--format", "json")
+    _, out, _ = run("plan", "--as-of", text_of(MARKED), "--days", "3", "--format", "json")
     assert (json.loads(out)["refused"].keys(), scans) == ({"blobs/acme", "blobs/beta"}, 2)
 
 

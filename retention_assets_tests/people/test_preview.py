@@ -1,4 +1,4 @@
-"""`preview`, `compare` and `explain`: what a log and policies come to, before anything is marked.
+"""`preview` and `explain`: what a log and policies come to, before anything is marked.
 
 What a verdict is belongs to the laws. A script that trusts an exit code or a line of JSON here may delete because of it.
 """
@@ -137,16 +137,16 @@ def test_datahub_entries_say_when_they_guess_what_an_aspect_is(run: Run) -> None
     assert "meta/dataset.status" in err
 
 
-# --- compare ---
+# --- against other policies ---
 
 
-def test_compare_says_what_another_set_would_newly_mark_and_no_longer_mark(run: Run) -> None:
+def test_preview_says_what_another_set_would_newly_mark_and_no_longer_mark(run: Run) -> None:
     drawn = history("main: A:SNAPSHOT@50d=1 - B:SNAPSHOT@40d=10 - C:SNAPSHOT@20d=100 - D:SNAPSHOT@1d")
     options = write(drawn, policies=OLD.replace("30d", "45d"))
     Path("new.yaml").write_text(
         "policies: [{name: new, datasets: {include: ['*']}, select: {older_than: {age: 10d, of: superseded}}}]"
     )
-    code, out, _ = run("compare", *options, "--policies", "new.yaml", "--format", "json", "--transactions")
+    code, out, _ = run("preview", *options, "--against", "new.yaml", "--format", "json")
     found = json.loads(out)
     assert code == 0
     # Before: A. After: what left the latest view more than ten days ago, A and B.
@@ -154,12 +154,11 @@ def test_compare_says_what_another_set_would_newly_mark_and_no_longer_mark(run: 
         {"dataset": "lake/d", "policy": "new", "change": "newly marked", "transactions": 1, "bytes": 10},
     ]  # fmt: skip
     assert [(row["transaction"], row["bytes"], row["change"]) for row in found["transactions"]] == [("B", 10, "newly marked")]
-    code, out, _ = run(
-        "compare", "--log", "log.jsonl", "--policies", "new.yaml", "--policies", "p.yaml", "--as-of", NOW, "--format", "json"
-    )
-    assert json.loads(out) == {
-        "changes": [{"dataset": "lake/d", "policy": "new", "change": "no longer marked", "transactions": 1, "bytes": 10}]
-    }
+    other = ("--log", "log.jsonl", "--policies", "new.yaml", "--against", "p.yaml", "--as-of", NOW)
+    assert json.loads(run("preview", *other, "--format", "json")[1])["changes"] == [
+        {"dataset": "lake/d", "policy": "new", "change": "no longer marked", "transactions": 1, "bytes": 10}
+    ]
+    assert "no longer marked" in run("preview", *other)[1]
 
 
 # --- explain ---
@@ -270,9 +269,9 @@ def test_a_line_that_is_no_json_stops_the_command_with_its_file_and_number(run: 
     assert error_of(run("preview", *write(SOUND, more="bad\n")), 2).startswith("log.jsonl:6: is no JSON")
 
 
-def test_what_is_refused_is_said_by_compare_and_with_its_fault_by_explain(run: Run) -> None:
-    code, out, err = run("compare", *write(SOUND, more=CYCLE), "--policies", "p.yaml", "--format", "json")
-    assert (code, json.loads(out), "refused" in err) == (4, {"changes": []}, True)
+def test_what_is_refused_is_said_by_preview_and_with_its_fault_by_explain(run: Run) -> None:
+    code, out, err = run("preview", *write(SOUND, more=CYCLE), "--against", "p.yaml", "--format", "json")
+    assert (code, json.loads(out), "refused" in err) == (4, {"changes": [], "transactions": []}, True)
     code, out, err = run("explain", "lake/bad", "X", *write(SOUND, more=CYCLE))
     assert (code, out, "cycle" in err, "X" in err) == (1, "", True, True)
 

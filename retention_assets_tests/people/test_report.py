@@ -9,10 +9,8 @@ import pytest
 
 from retention_assets.ledger import COUNTERS, Ledger, OpenedReport, Settlement
 from retention_assets.outcomes import Outcome
-from retention_assets_tests.histories import history, to_lines
 from retention_assets_tests.ledger.states import LATER, T0, candidates, planned
 from retention_assets_tests.people.conftest import LEDGER, Json, Run, error_of
-from retention_assets_tests.people.logs import CYCLE, OLD
 
 DAY = timedelta(days=1)
 FIRST, SECOND, BETWEEN = "2026-01-08", "2026-01-10", "2026-01-09"
@@ -128,25 +126,6 @@ def test_the_page_is_written_besides(reported: Ledger, run: Run) -> None:
     assert "<title>Retention report 2026-01-08</title>" in Path("day.html").read_text("utf-8")
 
 
-def test_the_page_has_what_is_to_come_where_it_is_asked_for(reported: Ledger, run: Run) -> None:
-    for name in ("log", "data", "policies"):
-        Path(name).mkdir()
-    Path("policies/p.yaml").write_text(OLD)
-    Path("log/log.jsonl").write_text("".join(f"{line}\n" for line in to_lines([history("main: A:SNAPSHOT@2d=10")])) + CYCLE)
-    Path("retention.yaml").write_text(
-        "prices: {currency: EUR, default: {gib_month: 1}}\n"
-        'stores: [{name: lake, kind: files, log: log, data: "data/{dataset}/{transaction}"}]\n'
-    )
-    code, _, err = run("report", FIRST, "--html", "day.html", "--forecast", "30", "--format", "json")
-    assert (code, err.splitlines()[0]) == (0, "lake/bad is left out, because its log is not sound: cycle")
-    text = Path("day.html").read_text("utf-8")
-    assert "What is to come" in text
-    assert "10 B become 10 B in 30 days" in text
-    assert "Saved" in text
-    assert run("report", FIRST, "--html", "day.html")[0] == 0
-    assert "What is to come" not in Path("day.html").read_text("utf-8")
-
-
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
@@ -172,7 +151,6 @@ def test_a_glob_that_fits_nothing_is_refused(reported: Ledger, run: Run) -> None
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ((FIRST, "--forecast", "30"), "--html"),
         (("--html", "missing/day.html"), "missing/day.html"),
         ((FIRST, "--to", SECOND), "DATE stands beside"),
         (("--from", SECOND, "--to", FIRST), "--to 2026-01-08 is before --from 2026-01-10"),

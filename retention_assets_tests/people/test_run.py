@@ -91,11 +91,6 @@ def test_files_that_stay_are_said_on_stderr(left: int, words: str, run: Run, mon
     assert ("files left behind" in out) == bool(left)
 
 
-def test_marking_only_and_changing_nothing_exclude_each_other(run: Run) -> None:
-    code, _, err = run("run", "--mark-only", "--dry-run")
-    assert (code, "give one of them" in err) == (2, True)
-
-
 # --- the question at a terminal ---
 
 

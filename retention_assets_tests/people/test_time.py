@@ -132,7 +132,7 @@ def test_the_present_is_that_of_the_ledgers_server(tmp_path: Path, server: str, 
 @pytest.mark.parametrize(
     "typed",
     [
-        "run --dry-run", "plan --detail", "marks --due", "history lake/a", "preview", "explain lake/a S1",
+        "plan", "plan --detail", "marks --due", "history lake/a", "preview", "explain lake/a S1",
         "housekeeping --dry-run --actor ann",
     ],
 )  # fmt: skip
@@ -147,7 +147,7 @@ def test_looking_ahead_a_plan_shows_what_will_be_due(lake: Lake) -> None:
     assert [len(plan.deleted) for plan in plans] == [0, 2]
 
 
-def test_after_a_long_pause_a_dry_run_says_what_the_sweep_does(url: str, tmp_path: Path) -> None:
+def test_after_a_long_pause_a_plan_says_what_the_sweep_does(url: str, tmp_path: Path) -> None:
     """A server and this machine agree about the time. Beside a file there is no other clock."""
     lake, before = Lake(tmp_path / "lake", url, clock={}).has(SOME, "lake/a"), now() - 20 * DAY
     lake.marks(before)

@@ -192,9 +192,14 @@ def test_a_faulty_store_is_not_reported_as_missing_nor_moves_faults_to_another_l
       - {name: lake, kind: files, log: log}
       - {name: meta, kind: aspects, url: 'sqlite:///m.db'}
       - {name: blobs, kind: objects, listing: {path: blobs}, references: [{store: lake}]}
-    prices: {stores: {lake: {gib_month: 1}}}
     """
     assert [(problem.line, problem.key) for problem in problems(tmp_path, text)] == [(3, "stores[0].data")]
+
+
+@pytest.mark.parametrize("value", ["{currency: EUR, default: {gib_month: 0.02}}", "7", ""])
+def test_prices_of_an_earlier_release_are_refused_with_their_line_and_what_to_do(value: str, tmp_path: Path) -> None:
+    (problem,) = problems(tmp_path, f"warehouse: there\nprices: {value}\n")
+    assert (problem.line, problem.key, problem.remedy) == (2, "prices", "Remove it: nothing has a price any more.")
 
 
 def test_settings_with_two_stores_of_one_name_cannot_be_built_in_code_either() -> None:

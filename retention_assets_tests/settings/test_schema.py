@@ -29,10 +29,9 @@ def validator() -> Any:
     "text",
     [
         WHOLE,
-        *(text for text in SHOWN if text.startswith(("stores:", "ledger:", "automation:", "prices:"))),
+        *(text for text in SHOWN if text.startswith(("stores:", "ledger:", "automation:"))),
         "policies: p.yaml\ndagster: {key_prefix: a/b, owners: team:x, tags: {cost: 1}}",
         "automation: {sweep: 15m, evaluate: 5m, everything: 1w}",
-        "prices: {default: {gib_month: 0.02}, stores: {lake: {gib_month: 1, minimum_days: 30}}}",
         "stores: [{name: r, kind: records, url: sqlite:///r.db, root: {table: u, key: id, opened_at: a, closed_at: b},"
         " ttl: {column: t, document_ttl: 180d}}]",
     ],

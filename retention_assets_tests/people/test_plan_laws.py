@@ -1,4 +1,4 @@
-"""The forecast is exact: the days that it foresees are those of the real engine, day after day.
+"""The plan of the days to come is exact: each of its days is the one that the real engine then has.
 
 Belongs here: random lakes that are marked and swept for real, under several policies, holds and acts of people, each day
 compared.
@@ -18,11 +18,10 @@ import pytest
 from retention_assets.demo.environment import build_environment
 from retention_assets.demo.lake import AS_OF as DEMO
 from retention_assets.environment import Environment
-from retention_assets.evaluation.days import Forecast
 from retention_assets.evaluation.rules_in_force import load_rulebook
 from retention_assets.exchange import ADDED
 from retention_assets.outcomes import Outcome
-from retention_assets.people.forecast import ForecastRequest, forecast_environment
+from retention_assets.people.plan_days import PlannedDay, PlannedDays, plan_days
 from retention_assets.settings import load_settings
 from retention_assets.sweep import Sweeper
 from retention_assets_tests.clocks import CLOCK
@@ -84,12 +83,20 @@ def marks_of(lake: Lake) -> list[dict[str, Any]]:
         return list(ledger.marks.table().to_pylist())
 
 
-def foreseen(found: Forecast) -> list[Day]:
-    return [Day(**{name: day[name] for name in Day.__dataclass_fields__}) for day in found.as_dict()["days"]]
+def foreseen(day: PlannedDay, log: dict[tuple[str, str], int], goes: list[dict[str, Any]]) -> Day:
+    date = day.as_of.date()
+    return Day(
+        date=date.isoformat(),
+        marked=day.newly_marked.transactions, bytes_marked=day.newly_marked.bytes,
+        # a plan tells what becomes free, the law goes by the sizes of the log
+        deleted=day.deleted.transactions,
+        bytes_deleted=sum(log[row["dataset"], row["transaction"]] for row in goes if row["on"].date() == date),
+        spared=day.spared.transactions, waiting=day.waiting.transactions, bytes=day.stored.bytes,
+    )  # fmt: skip
 
 
-def asked(lake: Lake, as_of: datetime = AS_OF, **request: Any) -> Forecast:
-    return forecast_environment(ForecastRequest(days=DAYS, as_of=as_of, **request), Environment(lake.settings))
+def planned(environment: Environment, days: int = DAYS, as_of: datetime = AS_OF) -> PlannedDays:
+    return plan_days(environment, days, ("*",), as_of)
 
 
 def random_documents(rng: random.Random) -> list[dict[str, Any]]:
@@ -118,7 +125,7 @@ def says(rng: random.Random, lake: Lake) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(rounds(1)))
 def test_the_engine_does_what_was_foreseen(seed: int, tmp_path: Path) -> None:
-    rng = random.Random(f"forecast {seed}")
+    rng = random.Random(f"plan {seed}")
     drawn = [one for one in (random_history(rng, f"lake/d{number}") for number in range(DATASETS)) if one.transactions]
     lake = Lake(tmp_path / "lake")
     says(rng, lake)
@@ -133,12 +140,14 @@ def test_the_engine_does_what_was_foreseen(seed: int, tmp_path: Path) -> None:
         for row in ledger.marks.table().to_pylist():
             if rng.random() < 0.2:
                 ledger.unmark.transactions(row["dataset"], [row["transaction"]], "ann", "law")
-    told = asked(lake)
-    assert (told.refused, told.away) == ({}, {})
+    told = planned(Environment(lake.settings))
+    assert (told.refused, told.away, told.withheld) == ({}, {}, {})
     days = lived(lake, drawn)
-    assert foreseen(told) == days
-    assert told.in_force.total("deleted")
-    assert told.in_force.spared_because == Counter(row["why"] for row in marks_of(lake) if row["status"] == "SPARED")
+    size = {(one.dataset, row["transaction"]): row["bytes"] or 0 for one in drawn for row in one.transactions}
+    goes = told.gone.to_pylist()
+    assert [foreseen(day, size, goes) for day in told.days] == days
+    assert told.total("deleted").transactions
+    assert told.spared_because == Counter(row["why"] for row in marks_of(lake) if row["status"] == "SPARED")
 
 
 def test_an_iceberg_table_whose_middle_goes_begins_anew_after_it(tmp_path: Path) -> None:
@@ -158,7 +167,7 @@ def test_an_iceberg_table_whose_middle_goes_begins_anew_after_it(tmp_path: Path)
     store = {"name": "ice", "kind": "iceberg", "catalog": catalog, "namespaces": ["*"]}
     (tmp_path / "retention.yaml").write_text(json.dumps({"clock": CLOCK, "ledger": "sqlite:///ledger.db", "stores": [store]}))
     environment = Environment(load_settings(tmp_path / "retention.yaml"))
-    told = forecast_environment(ForecastRequest(days=6, as_of=begin), environment).in_force
+    told = planned(environment, 6, begin)
     lived = []
     with environment.ledger() as ledger:
         for number in range(6):
@@ -169,10 +178,10 @@ def test_an_iceberg_table_whose_middle_goes_begins_anew_after_it(tmp_path: Path)
             results = list(sweeper.run(ledger.marks.datasets_to_sweep(at)))
             assert [one.refused or one.errors for one in results if one.refused or one.errors] == []
             lived.append((new, sum(one.outcomes.get(Outcome.DELETED, 0) for one in results)))
-    assert [(day.marked, day.deleted) for day in told.days] == lived
+    assert [(day.newly_marked.transactions, day.deleted.transactions) for day in told.days] == lived
     # The third goes alone; then the first and the third of those before it, of which the tag keeps the second.
     assert lived == [(1, 0), (0, 1), (2, 0), (0, 0), (0, 2), (0, 0)]
-    assert [day.transactions for day in told.days] == [6, 5, 5, 5, 3, 3]
+    assert [day.stored.transactions for day in told.days] == [6, 5, 5, 5, 3, 3]
 
 
 @pytest.mark.long
@@ -181,7 +190,7 @@ def test_stores_of_every_kind_live_the_days_that_were_foreseen(begin: datetime, 
     """The demonstration: files, Iceberg tables, aspects and records, some of which no log has any more once they are swept."""
     environment = Environment(load_settings(build_environment(tmp_path / "demo")))
     days = 11
-    told = forecast_environment(ForecastRequest(days=days, as_of=begin), environment)
+    told = planned(environment, days, begin)
     lived = []
     with environment.ledger() as ledger:
         for number in range(days):
@@ -196,6 +205,6 @@ def test_stores_of_every_kind_live_the_days_that_were_foreseen(begin: datetime, 
             rows = [row for row in ledger.marks.table().to_pylist() if not row["transaction"].startswith(ADDED)]
             ended = Counter(row["status"] for row in rows)
             lived.append((len(rows), ended["SWEPT"], ended["SPARED"]))
-    foreseen = ((day.marked, day.deleted, day.spared) for day in told.in_force.days)
-    assert list(accumulate(foreseen, lambda one, other: tuple(map(sum, zip(one, other, strict=True))))) == lived
+    each = ((day.newly_marked.transactions, day.deleted.transactions, day.spared.transactions) for day in told.days)
+    assert list(accumulate(each, lambda one, other: tuple(map(sum, zip(one, other, strict=True))))) == lived
     assert lived[-1][1] > 100

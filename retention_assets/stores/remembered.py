@@ -1,0 +1,134 @@
+"""A recording store that lives through days: each log is read once, and loses what was recorded on the days before.
+
+A store whose log is the data stops listing what is deleted. Others go on listing it, and the ledger knows what was swept.
+"""
+
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from retention_assets.frames.arrays import changes, flags, integers, join_chunks
+from retention_assets.frames.log import LINES
+from retention_assets.outcomes import Order
+from retention_assets.stores.dry_run import RecordingStore
+from retention_assets.stores.protocol import Capabilities, Only, Permit, SweptTarget, Target, always
+
+_PARENTS = ("transaction", "parent", "parent_given")
+
+
+@dataclass
+class RememberingStore(RecordingStore):
+    """Wraps a store: answers by what was read first, and records instead of deleting."""
+
+    # a child of a deleted transaction has no parent any more; elsewhere the nearest one that is left
+    begins_anew: bool = False
+    _lines: dict[str, pa.Table] = field(default_factory=dict)
+    _tokens: dict[str, str] = field(default_factory=dict)
+    # transactions that the log does not list from the next day on
+    _leaving: dict[str, set[str]] = field(default_factory=dict)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Abilities of the store; what is in memory is read whole."""
+        return replace(self.store.capabilities, reads_some=False, reads_chains=False)
+
+    def shares(self, datasets: Sequence[str]) -> list[tuple[str, ...]]:
+        unread = [name for name in datasets if name not in self._lines]
+        read = tuple(name for name in datasets if name in self._lines)
+        return [*([read] if read else []), *(self.store.shares(unread) if unread else [])]
+
+    def read(self, datasets: Sequence[str], only: Only | None = None) -> pa.Table:  # noqa: ARG002 - it is read whole
+        self._remember(datasets)
+        return pa.concat_tables([LINES.empty_table(), *(self._lines[name] for name in datasets)])
+
+    def tokens(self, datasets: Sequence[str]) -> Mapping[str, str]:
+        self._remember(datasets)
+        return {name: self._tokens[name] for name in datasets if name in self._tokens}
+
+    def end_day(self) -> None:
+        """Forget what was recorded, and take it out of a log that is the data."""
+        if self.store.capabilities.log_is_complete:
+            for dataset, gone in self._leaving.items():
+                self._lines[dataset] = _without(self._lines[dataset], dataset, gone, self.begins_anew)
+        self._leaving.clear()
+        self.recorded.clear()
+
+    def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int, permit: Permit = always) -> list[SweptTarget]:
+        return self.carry_out(Order.DELETE, dataset, targets, parallelism, permit)
+
+    def carry_out(
+        self, order: Order, dataset: str, targets: Sequence[Target], parallelism: int, permit: Permit = always
+    ) -> list[SweptTarget]:
+        answers = super().carry_out(order, dataset, targets, parallelism, permit)
+        if not order.starts_in_trash:
+            self._leaving.setdefault(dataset, set()).update(target.transaction for target in targets)
+        return answers
+
+    def expire(
+        self, dataset: str, targets: Sequence[Target], at: datetime | None, parallelism: int, permit: Permit = always
+    ) -> list[SweptTarget]:
+        if at is not None:
+            self._leaving.setdefault(dataset, set()).update(target.transaction for target in targets)
+        return super().expire(dataset, targets, at, parallelism, permit)
+
+    def _remember(self, datasets: Sequence[str]) -> None:
+        unread = [name for name in datasets if name not in self._lines]
+        if not unread:
+            return
+        tokens = self.store.tokens(unread)
+        lines = self.store.read(unread)
+        self._tokens |= tokens
+        self._lines |= dict.fromkeys(unread, LINES.empty_table()) | _by_dataset(lines)
+
+
+def _by_dataset(lines: pa.Table) -> dict[str, pa.Table]:
+    # in the order of the lines, which may give the parents
+    encoded = join_chunks(join_chunks(lines["dataset"]).dictionary_encode())
+    codes = integers(encoded.indices, -1)
+    order = np.argsort(codes, kind="stable")
+    starts = np.flatnonzero(changes(codes[order])).tolist()
+    sorted_lines = lines.take(pa.array(order)).combine_chunks()
+    return {
+        encoded.dictionary[int(codes[order[start]])].as_py(): _with_parents(sorted_lines.slice(start, end - start))
+        for start, end in zip(starts, [*starts[1:], len(order)], strict=True)
+        if codes[order[start]] >= 0
+    }
+
+
+def _with_parents(lines: pa.Table) -> pa.Table:
+    """Name each parent that the order of the lines gives: a line before it may go."""
+    is_transaction = flags(pc.is_valid(lines["transaction"]))
+    if flags(lines["parent_given"])[is_transaction].all():
+        return lines
+    parents, before = list[str | None](), None
+    for name, parent, is_given in zip(*(lines[name].to_pylist() for name in _PARENTS), strict=True):
+        parents.append(parent if is_given or name is None else before)
+        before = before if name is None else name
+    return _set(lines, parent=parents, parent_given=(is_transaction | flags(lines["parent_given"])).tolist())
+
+
+def _without(lines: pa.Table, dataset: str, gone: Set[str], begins_anew: bool) -> pa.Table:
+    above = dict(zip(lines["transaction"].to_pylist(), lines["parent"].to_pylist(), strict=True))
+
+    def remaining(parent: str | None) -> str | None:
+        while parent in gone:
+            parent = None if begins_anew else above.get(parent)
+        return parent
+
+    names = pa.array(sorted(gone), pa.string())
+    lines = lines.filter(pc.invert(pc.or_(pc.is_in(lines["transaction"], names), pc.is_in(lines["head"], names))))
+    if not len(lines):
+        # the dataset is there, and has nothing
+        return pa.Table.from_pylist([{"dataset": dataset}], LINES)
+    return _set(lines, parent=list(map(remaining, lines["parent"].to_pylist())))
+
+
+def _set(lines: pa.Table, **columns: Sequence[object]) -> pa.Table:
+    for name, values in columns.items():
+        field_ = LINES.field(name)
+        lines = lines.set_column(LINES.names.index(name), field_, pa.array(values, field_.type))
+    return lines
