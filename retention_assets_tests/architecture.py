@@ -47,8 +47,7 @@ IMPORTS: Mapping[str, set[str]] = {
     "environment": {"errors", "ledger", "pipeline", "policy", "settings", "silence", "stores"},
     "evaluation": {"datasets", "environment", "errors", "exchange", "frames", "ledger", "policy", "settings", "settings.yaml", "stores"},
     "sweep": {"clock", "datasets", "errors", "evaluation", "frames", "ledger", "outcomes", "policy", "settings", "settings.secrets", "stores"},
-    # Prices are settings.
-    "report": {"datasets", "ledger", "policy", "settings"},
+    "report": {"ledger", "policy"},
     "render": {"errors", "evaluation", "frames", "ledger", "outcomes", "policy", "report"},
     # Places are remembered without passwords.
     "pipeline": {"clock", "datasets", "errors", "frames", "ledger", "policy", "settings.secrets", "settings.places", "stores"},
@@ -159,14 +158,14 @@ GIVEN_NAMES = {
 # Lines that a place may have; a module counts in the longest that fits. They only fall: whoever passes one subtracts elsewhere,
 # or moves the number in the same commit with the reason; whoever subtracts lowers it.
 BUDGETS: Mapping[str, int] = {
-    "(top)": 1_140,
-    "settings": 1_620,
+    "(top)": 1_088,
+    "settings": 1_554,
     "policy": 2_945,
     "frames": 4_316,
     "exchange": 670,
     "sql": 2_458,
-    "ledger": 7_007,
-    "stores": 1_363,
+    "ledger": 7_011,
+    "stores": 1_500,
     "stores.places": 2_809,
     "stores.files": 1_440,
     "stores.delta": 2_775,
@@ -174,17 +173,17 @@ BUDGETS: Mapping[str, int] = {
     "stores.aspects": 1_100,
     "stores.records": 1_280,
     "stores.objects": 5_937,
-    "evaluation": 2_355,
-    "sweep": 3_230,
+    "evaluation": 1_838,
+    "sweep": 3_240,
     "pipeline": 2_486,
-    "people": 5_387,
-    "render": 2_251,
-    "dagster": 3_311,
-    "demo": 829,
-    "retention_assets_tests": 69_189,
+    "people": 5_309,
+    "render": 2_033,
+    "dagster": 3_307,
+    "demo": 825,
+    "retention_assets_tests": 68_771,
 }
 # Docstrings that begin with a word by which no sentence says what a thing is; and imports by tests of a module inside a folder.
-OPENINGS, ARROWS = 2, 549
+OPENINGS, ARROWS = 2, 540
 _OPENING = re.compile(r"(What|Which|Whether|Of|Those|As|So many|The same)\b")
 _FACES = re.compile(rf"{PACKAGE}(\.stores)?(\.\w+)?")
 

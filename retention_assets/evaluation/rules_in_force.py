@@ -278,16 +278,6 @@ def foreseen_rulebook(ledger: Ledger, settings: Settings, as_of: datetime) -> Ru
     return Rulebook(ledger, settings, files, tuple(decisions), in_force, kept_holds=kept)
 
 
-def rulebook_of_files(ledger: Ledger, settings: Settings, files: Policies, as_of: datetime) -> Rulebook:
-    decisions = compare_with_files(ledger.policy_book.newest(), files, settings, overwrite=True)
-    book = (
-        decision.written("", as_of) if decision.outcome is LoadOutcome.WRITTEN else decision.stored
-        for decision in decisions
-        if decision.loaded
-    )
-    return Rulebook(ledger, settings, files, tuple(decisions), tuple(filter(None, book)))
-
-
 def read_policies(settings: Settings, paths: Sequence[Path] = ()) -> Policies:
     """Read the policies of the settings, or those of some paths, which may be about stores that the settings lack."""
     stores = None if paths else settings.branches

@@ -30,11 +30,10 @@ _STYLE = (
     ".plot{font-family:system-ui,-apple-system,'Segoe UI',Roboto,'Helvetica Neue',Arial,sans-serif;font-size:12px}"
     ".plot .ground{fill:#fff;stroke:#dfe4ea}.plot text{fill:#5b6675}.plot .title{fill:#1c2430;font-size:16px;font-weight:600}"
     ".plot .name{fill:#1c2430;unicode-bidi:isolate}.plot .line{stroke:#e6eaee}.plot .axis{stroke:#9aa6b4}"
-    ".plot .trend{fill:none;stroke-width:2.5;stroke-linejoin:round}"
-    + "".join(f".plot .c{number}{{fill:{colour}}}.plot .l{number}{{stroke:{colour}}}" for number, colour in enumerate(COLOURS))
+    + "".join(f".plot .c{number}{{fill:{colour}}}" for number, colour in enumerate(COLOURS))
     + "@media(prefers-color-scheme:dark){.plot .ground{fill:#1a212b;stroke:#2d3744}.plot text{fill:#9aa6b4}"
     ".plot .title,.plot .name{fill:#e7ebf0}.plot .line{stroke:#2d3744}.plot .axis{stroke:#6b7685}"
-    + "".join(f".plot .c{number}{{fill:{colour}}}.plot .l{number}{{stroke:{colour}}}" for number, colour in enumerate(_DARK))
+    + "".join(f".plot .c{number}{{fill:{colour}}}" for number, colour in enumerate(_DARK))
     + "}"
 )
 
@@ -62,15 +61,10 @@ class Plot:
     labels: tuple[str, ...]
     series: tuple[Series, ...]
     in_bytes: bool
-    # drawn as lines over the bars
-    trends: tuple[Series, ...] = ()
-    # values are a stock, of which the last one counts; otherwise they add up
-    is_stock: bool = False
 
     @property
     def highest(self) -> int:
-        bars = (sum(column) for column in zip(*(part.values for part in self.series), strict=True))
-        return max([*bars, *(value for part in self.trends for value in part.values)], default=0)
+        return max((sum(column) for column in zip(*(part.values for part in self.series), strict=True)), default=0)
 
     @property
     def step(self) -> int:
@@ -124,7 +118,7 @@ def draw(plot: Plot, width: int = WIDTH) -> Element:
     if not plot.highest:
         return picture
     top = 78
-    if len(plot.series) + len(plot.trends) > 1:
+    if len(plot.series) > 1:
         legend, lines = _draw_legend(plot, width)
         picture.extend(legend)
         top = 82 + 18 * lines
@@ -189,8 +183,8 @@ def _colour(number: int) -> int:
 def _draw_legend(plot: Plot, width: int) -> tuple[list[Element], int]:
     # Also returns the number of lines that the legend takes.
     legend, x, line = list[Element](), 20.0, 0
-    for number, part in enumerate((*plot.series, *plot.trends)):
-        name, amount = _shorten(part.name, _LONGEST_NAME), plot.words(part.values[-1] if plot.is_stock else sum(part.values))
+    for number, part in enumerate(plot.series):
+        name, amount = _shorten(part.name, _LONGEST_NAME), plot.words(sum(part.values))
         taken = 22 + (len(name) + len(amount) + 1) * _LETTER + 16
         if x > 20 and x + taken > width - _RIGHT:
             x, line = 20.0, line + 1
@@ -226,10 +220,6 @@ def _draw_series(plot: Plot, unit: float, width: int) -> Iterator[Element]:
                 below[place] += value
         if parts:
             yield _element("path", class_=f"c{number}", d="".join(parts))
-    for number, part in enumerate(plot.trends, len(plot.series)):
-        heights = (f"{HEIGHT - _BOTTOM - value * unit:.1f}" for value in part.values)
-        points = (f"{_LEFT + slot * (place + 0.5):.1f} {y}" for place, y in enumerate(heights))
-        yield _element("path", class_=f"trend l{_colour(number)}", d="M" + "L".join(points))
 
 
 def _draw_labels(plot: Plot, width: int) -> Iterator[Element]:
