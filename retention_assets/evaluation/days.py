@@ -24,7 +24,7 @@ from retention_assets.ledger.marking import MARK_ROWS
 from retention_assets.policy.durations import from_micros, micros, text_of
 from retention_assets.policy.model import Sweep
 from retention_assets.settings.sections import Price, Prices
-from retention_assets.stores.protocol import Capabilities
+from retention_assets.stores.protocol import Store
 
 # name of the policies in force, beside files that are named
 IN_FORCE = "today"
@@ -164,7 +164,7 @@ class RecheckResult(Protocol):
 class Recheck(Protocol):
     """Re-check of a sweep at an instant."""
 
-    def check(self, log: Log, marks: pa.Table, capabilities: Capabilities) -> RecheckResult: ...
+    def check(self, log: Log, marks: pa.Table, store: Store) -> RecheckResult: ...
 
     def sweeps_of(self, marks: pa.Table) -> Mapping[int, Sweep]: ...
 
@@ -177,8 +177,7 @@ class WalkTerms:
     """Facts that all datasets of a store share."""
 
     as_of: datetime
-    store: str
-    can: Capabilities
+    store: Store
     prices: Prices
     # a child of a deleted transaction has no parent any more
     begins_anew: bool = False
@@ -263,10 +262,10 @@ class _WalkedDatasets:
         self.number = {name: number for number, name in enumerate(names)}
         self.needs_known = any(policy.limits for policy in rules.policies) or bool(datasets_sharing(log.datasets))
         # The re-check keeps what such a policy would mark, as the store can't drop branches.
-        drops = {policy.name for policy in rules.policies if policy.drops_refs and not terms.can.drops_refs}
+        drops = {policy.name for policy in rules.policies if policy.drops_refs and not terms.store.drops_refs}
         self.drops = np.array([*(name in drops for name in names), False], dtype=bool)
         # Marks that the store should expire and can't are never swept.
-        expires = {policy.name for policy in rules.policies if policy.sweep.mode == "ttl" and not terms.can.expiry}
+        expires = {policy.name for policy in rules.policies if policy.sweep.mode == "ttl" and not terms.store.expiry}
         self.deletes = np.array([name not in expires for name in names], dtype=bool)
 
         is_swept = pc.equal(marks["status"], "SWEPT")
@@ -290,7 +289,7 @@ class _WalkedDatasets:
         self.names = list(dict.fromkeys([*names, *self.marks["policy"].to_pylist()]))
         self.policy[at] = integers(pc.index_in(self.marks["policy"], value_set=pa.array(self.names, pa.string())), -1)
         self.can_go = np.ones(size, dtype=bool)
-        if len(at) and not terms.can.expiry:
+        if len(at) and not terms.store.expiry:
             sweeps = recheck_at(terms.as_of).sweeps_of(self.marks)
             self.can_go[at] = [sweeps[mark].mode == "delete" for mark in self.marks["id"].to_pylist()]
 
@@ -339,7 +338,7 @@ class _WalkedDatasets:
         after.spared, after.bytes_spared = len(spared), self._sum(spared)
         after.deleted, after.bytes_deleted = len(gone), self._sum(gone)
         self._price(after, gone, instant)
-        if self.terms.can.log_is_complete:
+        if self.terms.store.log_is_complete:
             self.remaining.take_out(gone)
         return after
 
@@ -357,7 +356,7 @@ class _WalkedDatasets:
             is_of_ledger = self.mark[asked] >= 0
             asked = np.concatenate([asked[is_of_ledger], asked[~is_of_ledger]])
             marks = self._marks_at(asked[: is_of_ledger.sum()], asked[is_of_ledger.sum() :])
-            answer = self.recheck_at(at).check(log, marks, self.terms.can)
+            answer = self.recheck_at(at).check(log, marks, self.terms.store)
             ids = marks["id"].to_numpy()
             goes = np.concatenate([goes, asked[np.isin(ids, [*answer.go])]])
             spared = asked[np.isin(ids, [*answer.spared])]
@@ -409,7 +408,7 @@ def _prices(log: pa.Table, terms: WalkTerms) -> tuple[list[Price], Ints]:
         codes = attribute_of(log, _CLASS).dictionary_encode()
         classes = [*codes.dictionary.to_pylist(), None]
         index = integers(codes.indices, len(classes) - 1).astype(np.int64)
-    by_class = [terms.prices.of(terms.store, name) for name in classes]
+    by_class = [terms.prices.of(terms.store.name, name) for name in classes]
     prices: list[Price] = []
     for price in by_class:
         if price is not None and price not in prices:

@@ -8,7 +8,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -33,7 +32,7 @@ from retention_assets.stores.dry_run import RecordingStore
 from retention_assets.stores.iceberg.settings import IcebergSettings
 from retention_assets.stores.logs import ChosenDatasets, choose_datasets, read_chosen
 from retention_assets.stores.objects.settings import ObjectsSettings
-from retention_assets.stores.protocol import CascadingStore, Store, StoreFailed, call_store, error_text
+from retention_assets.stores.protocol import Store, StoreFailed, call_store, error_text
 from retention_assets.sweep.dataset_sweep import SweepResult
 from retention_assets.sweep.engine import Sweeper, store_fault
 from retention_assets.sweep.preconditions import braked, ledger_faults
@@ -116,11 +115,7 @@ class Rehearsal:
     def accepted_cascades(self) -> dict[str, str]:
         """Sentences about accepted cascades, by the name of each store that would have deleted something."""
         stores = [recording.store for recording in self.stores.values() if recording.recorded]
-        return {
-            store.name: sentence
-            for store in stores
-            if isinstance(store, CascadingStore) and (sentence := call_store(store, store.accepted_cascades))
-        }
+        return {store.name: sentence for store in stores if (sentence := call_store(store, store.accepted_cascades))}
 
     def walk(self, sets: Sequence[tuple[ForecastDays, Rulebook]], as_of: datetime, unswept: Collection[str] = ()) -> pa.Table:
         """Add the days of the chosen datasets under sets of policies; return what logs say of the refused ones.
@@ -130,10 +125,10 @@ class Rehearsal:
         rechecks = [self._recheck_at(rulebook, as_of) for _, rulebook in sets]
         refused = [DATASETS.empty_table()]
         for choice in (choice for choice in self.chosen if choice.datasets):
-            name, can = choice.store.name, call_store(choice.store, partial(getattr, choice.store, "capabilities"))
+            name = choice.store.name
             # An expired parent leaves its id behind in an Iceberg table, and what follows has no parent.
             begins_anew = isinstance(self.settings.store(name), IcebergSettings)
-            terms = WalkTerms(as_of, name, can, self.settings.prices, begins_anew, name not in unswept)
+            terms = WalkTerms(as_of, choice.store, self.settings.prices, begins_anew, name not in unswept)
             for log in _batches(read_chosen([choice])):
                 refused.append(log.datasets.filter(pc.is_valid(log.datasets["fault"])))
                 for rows, datasets in parts_of(log, _ROWS_AT_ONCE):

@@ -1,33 +1,37 @@
 """The recording store of a dry run: it records what it is told to delete, and deletes nothing.
 
-Every method is forwarded explicitly, so that no deleting method reaches the store behind it by its name alone.
+Every method is passed on explicitly, so that no order reaches the store behind it by its name alone; and each of them is, since
+what it answered by a default of the base would part the dry run from the run.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
+from typing import Any, Self
 
 import pyarrow as pa
 
 from retention_assets.outcomes import Order, Outcome
+from retention_assets.policy.book import OutsideEntry
 from retention_assets.policy.durations import Duration
+from retention_assets.policy.model import Keeper, Policy
+from retention_assets.stores.concurrency import OpenPlace, Tasks, open_local
 from retention_assets.stores.protocol import (
-    Capabilities,
-    LocatedStore,
-    NeedingStore,
+    DueTransactions,
+    ExpiryCount,
+    ExpiryTerms,
+    FindData,
     Only,
     Permit,
     PreparedTarget,
+    Reads,
     Remains,
-    ServedStore,
-    SharingStore,
     Store,
     SweptTarget,
     Target,
-    UndoStore,
     always,
+    never,
 )
-from retention_assets.stores.settings import StoreSettings
 
 
 @dataclass(frozen=True)
@@ -47,25 +51,56 @@ class RecordedDeletion:
     aside: bool = False
 
 
-@dataclass
-class RecordingStore:
-    """Wraps a store: reads from it, records instead of deleting."""
+class RecordingStore(Store):
+    """Wraps a store: answers as it does, and records instead of deleting."""
 
-    store: Store
-    recorded: list[RecordedDeletion] = field(default_factory=list)
-    _prepared: dict[tuple[str, str], PreparedTarget] = field(default_factory=dict)
+    def __init__(self, store: Store) -> None:
+        super().__init__(store.settings)
+        self.store = store
+        self.recorded: list[RecordedDeletion] = []
+        self._prepared: dict[tuple[str, str], PreparedTarget] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.store,)
 
     @property
     def name(self) -> str:
         return self.store.name
 
     @property
-    def settings(self) -> StoreSettings | None:
-        return getattr(self.store, "settings", None)
+    def innermost(self) -> Store:
+        return self.store.innermost
+
+    def close(self) -> None:
+        self.store.close()
 
     @property
-    def capabilities(self) -> Capabilities:
-        return self.store.capabilities
+    def log_is_complete(self) -> bool:
+        return self.store.log_is_complete
+
+    @property
+    def reads(self) -> Reads:
+        return self.store.reads
+
+    @property
+    def guards(self) -> bool:
+        return self.store.guards
+
+    @property
+    def shares_data(self) -> bool:
+        return self.store.shares_data
+
+    @property
+    def drops_refs(self) -> bool:
+        return self.store.drops_refs
+
+    @property
+    def parts_at(self) -> str | None:
+        return self.store.parts_at
+
+    @property
+    def expiry(self) -> ExpiryTerms | None:
+        return self.store.expiry
 
     def datasets(self) -> list[str]:
         return self.store.datasets()
@@ -74,56 +109,111 @@ class RecordingStore:
         return self.store.shares(datasets)
 
     def read(self, datasets: Sequence[str], only: Only | None = None) -> pa.Table:
-        # a store of another package may know no other way than whole
-        return self.store.read(datasets) if only is None else self.store.read(datasets, only)
+        return self.store.read(datasets, only)
 
     def tokens(self, datasets: Sequence[str]) -> Mapping[str, str]:
         return self.store.tokens(datasets)
 
+    def policies(self) -> Sequence[OutsideEntry]:
+        return self.store.policies()
+
     def present(self) -> datetime | None:
-        return self.store.present() if isinstance(self.store, ServedStore) else None
+        return self.store.present()
+
+    def place(self, dataset: str, claim: bool = False) -> str | None:
+        """Return the place; `claim` writes nothing."""
+        return self.store.place(dataset)
+
+    def store_place(self, claim: bool = False) -> str | None:
+        """Return the place; `claim` writes nothing."""
+        return self.store.store_place()
+
+    def data_finder(self, dataset: str) -> FindData:
+        return self.store.data_finder(dataset)
 
     def warnings(self) -> list[str]:
         return self.store.warnings()
+
+    def policy_warnings(self, policies: Sequence[Policy]) -> list[str]:
+        return self.store.policy_warnings(policies)
+
+    def undo_warnings(self, undo: Duration) -> list[str]:
+        return self.store.undo_warnings(undo)
+
+    def accepted_cascades(self) -> str | None:
+        return self.store.accepted_cascades()
+
+    def explain_needs(self, dataset: str, transaction: str) -> list[str]:
+        return self.store.explain_needs(dataset, transaction)
+
+    def know_swept(self, dataset: str, deleted: Collection[str], aside: Collection[str], kept: Collection[str]) -> None:
+        self.store.know_swept(dataset, deleted, aside, kept)
+
+    def check_needs(self, dataset: str, going: Sequence[str], retained: Sequence[str]) -> Mapping[str, str]:
+        return self.store.check_needs(dataset, going, retained)
+
+    def wanted_again(self, dataset: str, transactions: Collection[str]) -> Mapping[str, str]:
+        return self.store.wanted_again(dataset, transactions)
+
+    @property
+    def has_looked(self) -> bool:
+        return self.store.has_looked
+
+    def look(
+        self,
+        due: DueTransactions,
+        purging: Collection[str],
+        last: str | None,
+        tasks: Tasks,
+        folder: str,
+        opened: OpenPlace = open_local,
+        is_stopped: Callable[[], bool] = never,
+        holds: Sequence[Keeper] = (),
+    ) -> object:
+        return self.store.look(due, purging, last, tasks, folder, opened, is_stopped, holds)
+
+    def answer_by(self, look: object) -> None:
+        self.store.answer_by(look)
+
+    def was_looked_at(self, transactions: pa.Array, purging: Collection[str]) -> pa.Array:
+        return self.store.was_looked_at(transactions, purging)
+
+    def among(self, tasks: int) -> Self:
+        """Return this one, or a copy that records in the same list."""
+        if (store := self.store.among(tasks)) is self.store:
+            return self
+        one = object.__new__(type(self))
+        vars(one).update(vars(self), store=store)
+        return one
 
     def prepare(self, dataset: str, transactions: Sequence[str]) -> list[PreparedTarget]:
         prepared = self.store.prepare(dataset, transactions)
         self._prepared |= {(dataset, target.transaction): target for target in prepared}
         return prepared
 
-    def know_swept(self, dataset: str, deleted: Collection[str], aside: Collection[str], kept: Collection[str]) -> None:
-        if isinstance(self.store, SharingStore):
-            self.store.know_swept(dataset, deleted, aside, kept)
-
-    def check_needs(self, dataset: str, going: Sequence[str], retained: Sequence[str]) -> Mapping[str, str]:
-        return self.store.check_needs(dataset, going, retained) if isinstance(self.store, SharingStore) else {}
-
-    def wanted_again(self, dataset: str, transactions: Collection[str]) -> Mapping[str, str]:
-        return self.store.wanted_again(dataset, transactions) if isinstance(self.store, NeedingStore) else {}
-
-    def place(self, dataset: str, claim: bool = False) -> str | None:  # noqa: ARG002 - the protocol's
-        """Return the place; `claim` writes nothing."""
-        return self.store.place(dataset) if isinstance(self.store, LocatedStore) else None
-
     def remains(self, dataset: str, targets: Sequence[Target]) -> Mapping[str, Remains]:
-        return self.store.remains(dataset, targets) if isinstance(self.store, LocatedStore) else {}
+        return self.store.remains(dataset, targets)
 
     def undo_fault(self) -> str | None:
-        return self.store.undo_fault() if isinstance(self.store, UndoStore) else None
+        return self.store.undo_fault()
 
-    def undo_warnings(self, undo: Duration) -> list[str]:
-        return self.store.undo_warnings(undo) if isinstance(self.store, UndoStore) else []
+    def find_postponable(
+        self, dataset: str, within: datetime, archived_types: Collection[str], is_held: Callable[[str], bool] | None
+    ) -> Iterator[list[Target]]:
+        return self.store.find_postponable(dataset, within, archived_types, is_held)
+
+    def count_expiring(
+        self, dataset: str, begin: datetime, end: datetime, archived_types: Collection[str]
+    ) -> list[ExpiryCount]:
+        return self.store.count_expiring(dataset, begin, end, archived_types)
+
+    # --- orders, which are recorded ---
 
     def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int, permit: Permit = always) -> list[SweptTarget]:
         return RecordingStore.carry_out(self, Order.DELETE, dataset, targets, parallelism, permit)
 
     def carry_out(
-        self,
-        order: Order,
-        dataset: str,
-        targets: Sequence[Target],
-        parallelism: int,  # noqa: ARG002 - the protocol's
-        permit: Permit = always,  # noqa: ARG002 - the protocol's
+        self, order: Order, dataset: str, targets: Sequence[Target], parallelism: int, permit: Permit = always
     ) -> list[SweptTarget]:
         if order is Order.RESTORE:
             return [SweptTarget(target.transaction, order.done) for target in targets]
@@ -142,18 +232,18 @@ class RecordingStore:
         return [SweptTarget(each.transaction, order.done, each.bytes or 0) for each in deletions]
 
     def expire(
-        self,
-        dataset: str,
-        targets: Sequence[Target],
-        at: datetime | None,
-        parallelism: int,  # noqa: ARG002 - the protocol's
-        permit: Permit = always,  # noqa: ARG002 - the protocol's
+        self, dataset: str, targets: Sequence[Target], at: datetime | None, parallelism: int, permit: Permit = always
     ) -> list[SweptTarget]:
         if at is not None:
             self.recorded += [
                 RecordedDeletion(dataset, target.transaction, prepared.bytes, True, in_latest_view=target.in_latest_view)
                 for target, prepared in self._with_prepared(dataset, targets)
             ]
+        return [SweptTarget(target.transaction, Outcome.EXPIRING) for target in targets]
+
+    def postpone(
+        self, dataset: str, targets: Sequence[Target], within: datetime, until: datetime, permit: Permit = always
+    ) -> list[SweptTarget]:
         return [SweptTarget(target.transaction, Outcome.EXPIRING) for target in targets]
 
     def _with_prepared(self, dataset: str, targets: Sequence[Target]) -> Iterator[tuple[Target, PreparedTarget]]:
