@@ -45,7 +45,7 @@ from retention_assets.stores.delta.settings import DeltaSettings
 from retention_assets.stores.delta.sweep import TableOrder
 from retention_assets.stores.delta.table import Table
 from retention_assets.stores.delta.trash import TrashNotes, empty_trash, gone_from_trash
-from retention_assets.stores.places import Place, TrashPlace, open_place
+from retention_assets.stores.places import Place, open_place
 from retention_assets.stores.places.file_systems import server_time
 from retention_assets.stores.places.own_files import holds_anything, leave_identity, place_of_root
 from retention_assets.stores.protocol import (
@@ -205,11 +205,11 @@ class DeltaStore(Store):
     def undo_warnings(self, undo: Duration) -> list[str]:
         return [text for place in self._trash() for text in place.lifecycle_warnings(undo)]
 
-    def _trash(self) -> Iterator[TrashPlace]:
+    def _trash(self) -> Iterator[Place]:
         # of one table: the others are below the same folders or in the same bucket
         for name in self.datasets()[:1]:
-            if (opened := self._open(name)) and isinstance(place := self._place(opened[0]), TrashPlace):
-                yield place
+            if opened := self._open(name):
+                yield self._place(opened[0])
 
     def carry_out(
         self, order: Order, dataset: str, targets: Sequence[Target], parallelism: int, permit: Permit = always
@@ -225,7 +225,7 @@ class DeltaStore(Store):
                 raise Refused(f"there is no table {quote(dataset)} in the settings' folders. Nothing is recorded as gone")
             folder, table = opened
             files = TableFiles(self._place(folder), permit, parallelism)
-            if order is Order.SET_ASIDE and isinstance(files.place, TrashPlace) and (fault := files.place.undo_fault()):
+            if order is Order.SET_ASIDE and (fault := files.place.undo_fault()):
                 raise Refused(fault)
         except Exception as fault:  # noqa: BLE001 - drivers have exceptions of their own
             outcome = order.failed(in_doubt=any(target.begun_earlier for target in targets))

@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import datetime
 from functools import cache, partial
 from itertools import islice
-from typing import TypeVar, cast
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -29,7 +29,7 @@ from retention_assets.stores.files.folders import FolderLayout, FolderOwnership,
 from retention_assets.stores.files.log import FilesLog
 from retention_assets.stores.files.settings import FilesSettings
 from retention_assets.stores.files.tombstones import append_tombstones, tombstones_for
-from retention_assets.stores.places import Folder, FolderChanged, FolderNote, Place, RemovedFolder, TrashPlace, open_place
+from retention_assets.stores.places import Folder, FolderChanged, FolderNote, Place, RemovedFolder, open_place
 from retention_assets.stores.places.file_systems import server_time
 from retention_assets.stores.places.own_files import leave_identity, place_of_root
 from retention_assets.stores.places.protocol import lost_trash
@@ -219,7 +219,7 @@ class FilesStore(Store):
             if order is Order.DELETE:
                 removed = folders.delete_tree(going[target], permit, check)
             else:
-                removed = cast(TrashPlace, folders).carry_out_tree(order, going[target], target.aside, permit, check)
+                removed = folders.carry_out_tree(order, going[target], target.aside, permit, check)
             if removed is None and order is Order.DELETE_ASIDE and not target.begun_earlier:
                 raise Refused(lost_trash(target.aside, layout.root))
             if removed is None and not is_known():
@@ -238,10 +238,10 @@ class FilesStore(Store):
                     return [replace(one, error=_UNSEEN) if one.outcome is Outcome.RESTORED else one for one in swept]
         return swept
 
-    def _trash(self) -> TrashPlace:
+    def _trash(self) -> Place:
         if fault := self.settings.undo_fault:
             raise Refused(fault)
-        return cast(TrashPlace, open_place(self.settings.data_root, self.settings.guarded, self.settings.deletes_versions))
+        return open_place(self.settings.data_root, self.settings.guarded, self.settings.deletes_versions)
 
     def _open_folders(self, layout: FolderLayout) -> Place:
         if "::" in layout.root:
