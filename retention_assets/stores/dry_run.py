@@ -4,34 +4,23 @@ Every method is passed on explicitly, so that no order reaches the store behind 
 what it answered by a default of the base would part the dry run from the run.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Self
-
-import pyarrow as pa
+from operator import attrgetter
+from typing import Any, Self, TypeVar, cast
 
 from retention_assets.outcomes import Order, Outcome
-from retention_assets.policy.book import OutsideEntry
-from retention_assets.policy.durations import Duration
-from retention_assets.policy.model import Keeper, Policy
-from retention_assets.stores.concurrency import OpenPlace, Tasks, open_local
 from retention_assets.stores.protocol import (
-    DueTransactions,
-    ExpiryCount,
-    ExpiryTerms,
-    FindData,
-    Only,
     Permit,
     PreparedTarget,
-    Reads,
-    Remains,
     Store,
     SweptTarget,
     Target,
     always,
-    never,
 )
+
+Member = TypeVar("Member", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
@@ -49,6 +38,18 @@ class RecordedDeletion:
     in_latest_view: bool = False
     # it would be set aside, and deleted later
     aside: bool = False
+
+
+def _passed_on(member: Member) -> Member:
+    """Ask the store behind for its fact, or method, of the same name."""
+    if isinstance(member, property):
+        name = member.fget.__name__
+        return cast(Member, property(lambda recording: attrgetter(name)(recording.store)))
+
+    def ask(recording: "RecordingStore", *asked: Any, **named: Any) -> Any:
+        return attrgetter(member.__name__)(recording.store)(*asked, **named)
+
+    return cast(Member, ask)
 
 
 class RecordingStore(Store):
@@ -71,54 +72,40 @@ class RecordingStore(Store):
     def innermost(self) -> Store:
         return self.store.innermost
 
-    def close(self) -> None:
-        self.store.close()
+    # facts
+    log_is_complete = _passed_on(Store.log_is_complete)
+    reads = _passed_on(Store.reads)
+    guards = _passed_on(Store.guards)
+    shares_data = _passed_on(Store.shares_data)
+    drops_refs = _passed_on(Store.drops_refs)
+    parts_at = _passed_on(Store.parts_at)
+    expiry = _passed_on(Store.expiry)
+    has_looked = _passed_on(Store.has_looked)
 
-    @property
-    def log_is_complete(self) -> bool:
-        return self.store.log_is_complete
-
-    @property
-    def reads(self) -> Reads:
-        return self.store.reads
-
-    @property
-    def guards(self) -> bool:
-        return self.store.guards
-
-    @property
-    def shares_data(self) -> bool:
-        return self.store.shares_data
-
-    @property
-    def drops_refs(self) -> bool:
-        return self.store.drops_refs
-
-    @property
-    def parts_at(self) -> str | None:
-        return self.store.parts_at
-
-    @property
-    def expiry(self) -> ExpiryTerms | None:
-        return self.store.expiry
-
-    def datasets(self) -> list[str]:
-        return self.store.datasets()
-
-    def shares(self, datasets: Sequence[str]) -> list[tuple[str, ...]]:
-        return self.store.shares(datasets)
-
-    def read(self, datasets: Sequence[str], only: Only | None = None) -> pa.Table:
-        return self.store.read(datasets, only)
-
-    def tokens(self, datasets: Sequence[str]) -> Mapping[str, str]:
-        return self.store.tokens(datasets)
-
-    def policies(self) -> Sequence[OutsideEntry]:
-        return self.store.policies()
-
-    def present(self) -> datetime | None:
-        return self.store.present()
+    # questions, and what the store remembers for them
+    close = _passed_on(Store.close)
+    datasets = _passed_on(Store.datasets)
+    shares = _passed_on(Store.shares)
+    read = _passed_on(Store.read)
+    tokens = _passed_on(Store.tokens)
+    policies = _passed_on(Store.policies)
+    present = _passed_on(Store.present)
+    data_finder = _passed_on(Store.data_finder)
+    warnings = _passed_on(Store.warnings)
+    policy_warnings = _passed_on(Store.policy_warnings)
+    undo_warnings = _passed_on(Store.undo_warnings)
+    undo_fault = _passed_on(Store.undo_fault)
+    accepted_cascades = _passed_on(Store.accepted_cascades)
+    explain_needs = _passed_on(Store.explain_needs)
+    know_swept = _passed_on(Store.know_swept)
+    check_needs = _passed_on(Store.check_needs)
+    wanted_again = _passed_on(Store.wanted_again)
+    look = _passed_on(Store.look)
+    answer_by = _passed_on(Store.answer_by)
+    was_looked_at = _passed_on(Store.was_looked_at)
+    remains = _passed_on(Store.remains)
+    find_postponable = _passed_on(Store.find_postponable)
+    count_expiring = _passed_on(Store.count_expiring)
 
     def place(self, dataset: str, claim: bool = False) -> str | None:
         """Return the place; `claim` writes nothing."""
@@ -127,56 +114,6 @@ class RecordingStore(Store):
     def store_place(self, claim: bool = False) -> str | None:
         """Return the place; `claim` writes nothing."""
         return self.store.store_place()
-
-    def data_finder(self, dataset: str) -> FindData:
-        return self.store.data_finder(dataset)
-
-    def warnings(self) -> list[str]:
-        return self.store.warnings()
-
-    def policy_warnings(self, policies: Sequence[Policy]) -> list[str]:
-        return self.store.policy_warnings(policies)
-
-    def undo_warnings(self, undo: Duration) -> list[str]:
-        return self.store.undo_warnings(undo)
-
-    def accepted_cascades(self) -> str | None:
-        return self.store.accepted_cascades()
-
-    def explain_needs(self, dataset: str, transaction: str) -> list[str]:
-        return self.store.explain_needs(dataset, transaction)
-
-    def know_swept(self, dataset: str, deleted: Collection[str], aside: Collection[str], kept: Collection[str]) -> None:
-        self.store.know_swept(dataset, deleted, aside, kept)
-
-    def check_needs(self, dataset: str, going: Sequence[str], retained: Sequence[str]) -> Mapping[str, str]:
-        return self.store.check_needs(dataset, going, retained)
-
-    def wanted_again(self, dataset: str, transactions: Collection[str]) -> Mapping[str, str]:
-        return self.store.wanted_again(dataset, transactions)
-
-    @property
-    def has_looked(self) -> bool:
-        return self.store.has_looked
-
-    def look(
-        self,
-        due: DueTransactions,
-        purging: Collection[str],
-        last: str | None,
-        tasks: Tasks,
-        folder: str,
-        opened: OpenPlace = open_local,
-        is_stopped: Callable[[], bool] = never,
-        holds: Sequence[Keeper] = (),
-    ) -> object:
-        return self.store.look(due, purging, last, tasks, folder, opened, is_stopped, holds)
-
-    def answer_by(self, look: object) -> None:
-        self.store.answer_by(look)
-
-    def was_looked_at(self, transactions: pa.Array, purging: Collection[str]) -> pa.Array:
-        return self.store.was_looked_at(transactions, purging)
 
     def among(self, tasks: int) -> Self:
         """Return this one, or a copy that records in the same list."""
@@ -190,22 +127,6 @@ class RecordingStore(Store):
         prepared = self.store.prepare(dataset, transactions)
         self._prepared |= {(dataset, target.transaction): target for target in prepared}
         return prepared
-
-    def remains(self, dataset: str, targets: Sequence[Target]) -> Mapping[str, Remains]:
-        return self.store.remains(dataset, targets)
-
-    def undo_fault(self) -> str | None:
-        return self.store.undo_fault()
-
-    def find_postponable(
-        self, dataset: str, within: datetime, archived_types: Collection[str], is_held: Callable[[str], bool] | None
-    ) -> Iterator[list[Target]]:
-        return self.store.find_postponable(dataset, within, archived_types, is_held)
-
-    def count_expiring(
-        self, dataset: str, begin: datetime, end: datetime, archived_types: Collection[str]
-    ) -> list[ExpiryCount]:
-        return self.store.count_expiring(dataset, begin, end, archived_types)
 
     # --- orders, which are recorded ---
 
