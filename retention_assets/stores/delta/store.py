@@ -42,7 +42,7 @@ from retention_assets.stores.delta.promises import clone_warnings, pin_warnings,
 from retention_assets.stores.delta.readers import OtherTables, Streams, find_clones, read_streams
 from retention_assets.stores.delta.second_reader import check_needs
 from retention_assets.stores.delta.settings import DeltaSettings
-from retention_assets.stores.delta.sweep import TableOrder
+from retention_assets.stores.delta.sweep import VersionsOrder
 from retention_assets.stores.delta.table import Table
 from retention_assets.stores.delta.trash import TrashNotes, empty_trash, gone_from_trash
 from retention_assets.stores.places import Place, open_place
@@ -239,7 +239,7 @@ class DeltaStore(Store):
 
         table_id, announcer = table.id, Announcer(folder, self.settings.announce)
         claims, swept, notes = partial(self._others.claims, folder), self._swept_of(dataset), TrashNotes(folder)
-        answers = TableOrder(order, files, load, notes, claims, swept, announcer, permit).run(targets)
+        answers = VersionsOrder(order, permit, files, load, notes, claims, swept, announcer).run(targets)
         asides = {target.transaction: target.aside for target in targets if order.starts_in_trash}
         for answer in answers:
             if answer.transaction in asides and answer.outcome in (Outcome.RESTORED, Outcome.DELETED, Outcome.ALREADY_GONE):

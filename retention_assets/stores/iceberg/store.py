@@ -47,7 +47,7 @@ from retention_assets.stores.iceberg.notes import left_of_dropped, note_from
 from retention_assets.stores.iceberg.other_tables import OtherTables, TableAliases
 from retention_assets.stores.iceberg.reachability import ReachedFiles, files_reached
 from retention_assets.stores.iceberg.settings import IcebergSettings
-from retention_assets.stores.iceberg.sweep import FORGET, TableOrder, Unloadable, prepare_table, remains_of
+from retention_assets.stores.iceberg.sweep import FORGET, RestoreOrder, SnapshotsOrder, Unloadable, prepare_table, remains_of
 from retention_assets.stores.protocol import Only, Permit, PreparedTarget, Remains, Store, SweptTarget, Target, always
 
 _FILE_IO = f"{ExactFileIO.__module__}.{ExactFileIO.__qualname__}"
@@ -121,10 +121,11 @@ class IcebergStore(Store):
         for target in targets:
             note = note_from(target.note) if order is Order.DELETE_ASIDE else None
             groups.setdefault(note.table if note else "", []).append(target)
+        kind = RestoreOrder if order is Order.RESTORE else SnapshotsOrder
         with ThreadPoolExecutor(parallelism) as threads:
             for uuid, part in groups.items():
                 load = partial(self._load_by_uuid, dataset, uuid, part) if uuid else partial(self._load, dataset)
-                swept += TableOrder(order, load, self._ask_others, self._parsed, threads, permit).run(part)
+                swept += kind(order, permit, load, self._ask_others, self._parsed, threads).run(part)
         return swept
 
     def place(self, dataset: str, claim: bool = False) -> str | None:  # noqa: ARG002 - a table has an identity of its own
