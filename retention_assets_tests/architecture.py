@@ -184,7 +184,7 @@ BUDGETS: Mapping[str, int] = {
     "render": 2_251,
     "dagster": 3_311,
     "demo": 829,
-    "retention_assets_tests": 69_357,
+    "retention_assets_tests": 69_443,
 }
 # Docstrings that begin with a word by which no sentence says what a thing is; and imports by tests of a module inside a folder.
 OPENINGS, ARROWS = 2, 548
