@@ -5,8 +5,6 @@ sweep, at sizes that grow tenfold. What counts is whether seconds per mark and m
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
 from shutil import rmtree
 from typing import TYPE_CHECKING
 
@@ -17,7 +15,8 @@ from benchmarks.measures import Peaks, Times, forget_peaks, peak, timed, worked
 from retention_assets.evaluation.rules_in_force import load_rulebook
 from retention_assets.frames import LINES
 from retention_assets.stores.dry_run import RecordingStore
-from retention_assets.stores.protocol import Capabilities, Only, Permit, PreparedTarget, SweptTarget, Target, always
+from retention_assets.stores.protocol import Only, Permit, PreparedTarget, Store, SweptTarget, Target, always
+from retention_assets.stores.settings import StoreSettings
 from retention_assets.sweep import Sweeper
 from retention_assets_tests.histories import AS_OF
 from retention_assets_tests.sweep.datasets import evaluate
@@ -36,14 +35,14 @@ _RUN = "benchmark"
 _POLICY = "{name: all, datasets: {include: ['lake/*']}, select: {beyond: {transactions: 1}}, sweep: {every: 0s, batch: 500, parallelism: 1}}"
 
 
-@dataclass(frozen=True)
-class Imagined:
+class Imagined(Store):
     """Some of the datasets of a store: histories of snapshots on one branch, of which all but the newest may go."""
 
-    first: int
-    count: int
-    name: str = "lake"
-    capabilities: Capabilities = field(default_factory=partial(Capabilities, log_is_complete=True))
+    log_is_complete = True
+
+    def __init__(self, first: int, count: int) -> None:
+        super().__init__(StoreSettings(name="lake", kind="imagined"))
+        self.first, self.count = first, count
 
     def datasets(self) -> list[str]:
         """Their names."""
@@ -60,10 +59,6 @@ class Imagined:
     def tokens(self, datasets: Sequence[str]) -> Mapping[str, str]:
         """Nothing ever changes."""
         return dict.fromkeys(datasets, "imagined")
-
-    def warnings(self) -> list[str]:
-        """Nothing to say."""
-        return []
 
     def prepare(self, dataset: str, transactions: Sequence[str]) -> list[PreparedTarget]:  # noqa: ARG002 - the protocol's
         """Each is as large as the others."""
@@ -94,12 +89,12 @@ def _as_lines(given: Mapping[str, object], rows: int) -> pa.Table:
     return pa.table(columns, names=LINES.names).cast(LINES)
 
 
-@dataclass
 class Counting(RecordingStore):
     """A recording store that counts what it would have written down, and forgets it."""
 
-    deleted: int = 0
-    sizes: set[int | None] = field(default_factory=set)
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.deleted, self.sizes = 0, set[int | None]()
 
     def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int, permit: Permit = always) -> list[SweptTarget]:
         """Count what would be deleted."""

@@ -20,9 +20,10 @@ import pyarrow as pa
 from benchmarks.measures import timed
 from retention_assets.outcomes import Outcome
 from retention_assets.policy import text_of
+from retention_assets.stores.dry_run import RecordingStore
 from retention_assets.stores.files import FilesSettings
 from retention_assets.stores.files.store import FilesStore
-from retention_assets.stores.protocol import Capabilities, Permit, PreparedTarget, Store, SweptTarget, Target, always
+from retention_assets.stores.protocol import Only, Permit, PreparedTarget, Store, SweptTarget, Target, always
 from retention_assets_tests.histories import AS_OF
 from retention_assets_tests.sweep.lakes import DUE, Lake
 
@@ -128,22 +129,12 @@ def fill(folder: Path, files: int) -> None:
         (folder / f"{number}.parquet").write_bytes(_CONTENT)
 
 
-@dataclass
-class Watched:
+class Watched(RecordingStore):
     """Stands before a store and counts the seconds that it takes, for each of the words in which it is spoken to."""
 
-    store: Store
-    seconds: dict[str, float] = field(default_factory=dict)
-
-    @property
-    def name(self) -> str:
-        """The store's own name."""
-        return self.store.name
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """What the store can do."""
-        return self.store.capabilities
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.seconds: dict[str, float] = {}
 
     def datasets(self) -> list[str]:
         """The store's datasets."""
@@ -153,9 +144,9 @@ class Watched:
         """How the store wants them read."""
         return self._timed("look", lambda: self.store.shares(datasets))
 
-    def read(self, datasets: Sequence[str]) -> pa.Table:
+    def read(self, datasets: Sequence[str], only: Only | None = None) -> pa.Table:
         """What the store says of them now."""
-        return self._timed("look", lambda: self.store.read(datasets))
+        return self._timed("look", lambda: self.store.read(datasets, only))
 
     def tokens(self, datasets: Sequence[str]) -> Mapping[str, str]:
         """The store's own tokens."""

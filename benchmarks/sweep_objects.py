@@ -282,7 +282,7 @@ class WholeSweep:
         settings = load_settings(grown.folder / "retention.yaml")
         with open_ledger(settings.ledger, simulated=True) as ledger:
             assert evaluate(ledger, Environment(settings).stores().values(), settings, AS_OF) == grown.objects
-            store: Any = _WatchedObjects(grown.store())
+            store: Any = Watched(grown.store())
             rulebook = load_rulebook(ledger, settings, "bench")
             begin = perf_counter()
             sweeper = Sweeper(ledger, {"blobs": store}, rulebook, DUE, "bench")
@@ -292,15 +292,6 @@ class WholeSweep:
         assert grown.left() == 1
         self.parts = {**store.seconds, "rest": whole - sum(store.seconds.values())}
         return whole
-
-
-@dataclass
-class _WatchedObjects(Watched):
-    """A store of objects that is watched: it is asked for some objects, not for all."""
-
-    def read(self, datasets: Any, only: Any = None) -> Any:
-        """What is there of some."""
-        return self._timed("look", lambda: self.store.read(datasets, only))
 
 
 def deletion(bench: "Bench") -> None:

@@ -138,6 +138,9 @@ ORDERS: Mapping[str, str] = {
     "postpone": f"{PACKAGE}.sweep.postpone_expiry",
 }
 
+# Calls by which one would find out what a store is able to.
+_ABILITIES = {"isinstance", "issubclass", "hasattr", "getattr"}
+
 # Where names that a library keeps to itself are used, so that a new release of it is looked at in one place.
 PRIVATE: Mapping[str, str] = {"pyiceberg": f"{PACKAGE}.stores.iceberg.commit", "dagster": f"{PACKAGE}.dagster.private"}
 
@@ -266,6 +269,33 @@ def order_faults(text: str, module: str) -> list[str]:
 
 def _is_method_call(node: ast.AST) -> TypeGuard[Any]:
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+
+
+def ability_faults(text: str, module: str) -> list[str]:
+    """The base of stores has an answer for everything that a store may do: nobody asks for its type, or whether it has a method."""
+    faults = []
+    for node in nodes(text):
+        if (
+            isinstance(node, ast.ClassDef)
+            and node.name.endswith("Store")
+            and any(_name(base) == "Protocol" for base in node.bases)
+        ):
+            faults.append(f"{module}:{node.lineno} is a protocol of some stores: {node.name}")
+        if not (isinstance(node, ast.Call) and len(node.args) > 1 and (asks := _name(node.func)) in _ABILITIES):
+            continue
+        who, what = node.args[:2]
+        kinds = [name for part in ast.walk(what) if (name := _name(part)).endswith("Store")]
+        about_store = "get" in asks or "has" in asks
+        if about_store:
+            # tests set and call methods by their names
+            kinds = [_name(who)] * (module.startswith(f"{PACKAGE}.") and _name(who).lower().strip("_") in ("store", "stores"))
+        if kinds and not (module == f"{PACKAGE}.stores.registry" and kinds == ["Store"]):
+            faults.append(f"{module}:{node.lineno} asks a store what it is able to: {ast.unparse(node)}")
+    return faults
+
+
+def _name(node: ast.AST) -> str:
+    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
 
 
 def private_faults(text: str, module: str) -> list[str]:

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from retention_assets.outcomes import Outcome
-from retention_assets.stores.protocol import Permit, Store, SweptTarget, Target
+from retention_assets.stores.dry_run import RecordingStore
+from retention_assets.stores.protocol import Permit, Store, SweptTarget, Target, always
 from retention_assets_tests.people.conftest import script
 from retention_assets_tests.sweep.lakes import Lake
 
@@ -125,16 +126,18 @@ def test_a_pipe_in_the_place_of_a_file_is_refused_at_once(names: list[str], tmp_
         assert f"{name}: is a pipe, a device or a socket; expected a regular file" in done.stderr
 
 
-class Sleeper:
+class Sleeper(RecordingStore):
     def __init__(self, store: Store) -> None:
-        self.store_below, self.woken, self.done, self.swept = store, Event(), Event(), list[SweptTarget]()
+        super().__init__(store)
+        self.woken, self.done, self.swept = Event(), Event(), list[SweptTarget]()
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.store_below, name)
+    @property
+    def innermost(self) -> Store:
+        return self
 
-    def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int, permit: Permit) -> list[SweptTarget]:
+    def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int, permit: Permit = always) -> list[SweptTarget]:
         self.woken.wait(60)
-        self.swept = self.store_below.sweep(dataset, targets, parallelism, permit)
+        self.swept = self.store.sweep(dataset, targets, parallelism, permit)
         self.done.set()
         return self.swept
 

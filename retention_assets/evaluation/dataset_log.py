@@ -19,7 +19,7 @@ from retention_assets.frames.verdicts.candidate_marks import kept_among
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.marking import SWEPT_ROWS
 from retention_assets.stores.logs import read_lines, read_some_lines, tell_swept
-from retention_assets.stores.protocol import ExplainingStore, FindData, Only, Store, StoreFailed, call_store, data_finder
+from retention_assets.stores.protocol import FindData, Only, Reads, Store, StoreFailed, call_store, data_finder
 
 # more names than this take longer to compare than a person waits
 MOST_COMPARED = 100_000
@@ -51,8 +51,8 @@ def read_if_any(environment: Environment, dataset: str, only: Only | None = None
         return read_from(store, dataset, only, whole_lines) if store else None
     finally:
         # Repeated calls would pile up open connections.
-        if close := getattr(store, "close", None):
-            close()
+        if store:
+            store.close()
 
 
 def _open_store_of(environment: Environment, dataset: str) -> Store | None:
@@ -75,7 +75,7 @@ def needs_of(
 ) -> tuple[str, ...]:
     """Ask the store of a dataset which data goes with a transaction; its failure is a sentence, too."""
     store = _open_store_of(environment, dataset)
-    if not isinstance(store, ExplainingStore):
+    if store is None:
         return ()
     holds = holds_in_force(ledger, environment.settings, as_of)
     try:
@@ -94,7 +94,7 @@ def needs_of(
 def is_asked_alone(environment: Environment, dataset: str) -> bool:
     """Tell whether a transaction is read without the others of its dataset: limits can't be computed then."""
     store = _open_store_of(environment, dataset)
-    return store is not None and call_store(store, lambda: store.capabilities).reads_some
+    return store is not None and call_store(store, lambda: store.reads) is Reads.SOME
 
 
 def read_from(store: Store, dataset: str, only: Only | None = None, whole_lines: bool = False) -> Log | None:

@@ -322,11 +322,7 @@ def load_rules(
 
 
 def _take_over(ledger: Ledger, environment: Environment, name: str, actor: str) -> list[str]:
-    from retention_assets.stores.aspects.store import AspectsStore
-
     store = environment.stores([name])[name]
-    if not isinstance(store, AspectsStore):
-        return []
     entries = call_store(store, store.policies)
     files = read_policies(environment.settings)
     everything = environment.settings.overwrite_user_policies

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from functools import partial
 from typing import Annotated
 
 from pydantic import Field
@@ -89,11 +88,15 @@ def _stores(request: HousekeepingRequest, environment: Environment) -> Mapping[s
             raise BadInput(Problem("is no store of the settings", key="store", value=name, expected=expected, remedy=remedy))
     stores = environment.stores(request.stores or None)
     for name in request.stores:
-        if not call_store(stores[name], partial(getattr, stores[name], "capabilities")).expiry:
+        if not _expires(stores[name]):
             raise Refused(
                 f"The store {name} expires nothing by itself, so there is nothing to postpone: its settings have no `ttl`."
             )
     return stores
+
+
+def _expires(store: Store) -> bool:
+    return call_store(store, lambda: store.expiry) is not None
 
 
 housekeeping_command = command(housekeeping, "housekeeping")

@@ -61,7 +61,7 @@ from retention_assets.render.tables import book_tables, compare_tables, load_tab
 from retention_assets.settings.model import Settings
 from retention_assets.stores.logs import read_lines
 from retention_assets.stores.objects.settings import ObjectsSettings
-from retention_assets.stores.protocol import PromisingStore, Store, UndoStore, call_store
+from retention_assets.stores.protocol import Store, call_store
 
 
 def policies_of(paths: Sequence[Path], settings: Settings) -> Policies:
@@ -200,8 +200,8 @@ def _ask_about_undo(policies: Policies, environment: Environment) -> tuple[list[
         elif settings.realms.undo:
             undos.append((settings.realms.undo, "realms.undo", None))
         try:
-            fault: str | None = "Its kind is not able to. Leave `undo` out for its datasets."
-            if undos and isinstance(store, UndoStore) and (fault := call_store(store, store.undo_fault)) is None:
+            fault = call_store(store, store.undo_fault) if undos else None
+            if undos and fault is None:
                 longest = max((undo for undo, *_ in undos), key=lambda undo: undo.length)
                 warnings += [(name, text) for text in call_store(store, partial(store.undo_warnings, longest))]
             what = f"nothing of the store {name} can be set aside"
@@ -215,7 +215,7 @@ def _promises(policies: Policies, environment: Environment) -> list[tuple[str, s
     warnings = list[tuple[str, str]]()
     for name, store in environment.stores().items():
         about = [policy for policy in policies.policies if may_be_about(policy.datasets, name)]
-        if about and isinstance(store, PromisingStore):
+        if about:
             try:
                 warnings += [(name, text) for text in call_store(store, partial(store.policy_warnings, about))]
             except Refused as away:

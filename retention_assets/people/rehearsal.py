@@ -34,7 +34,7 @@ from retention_assets.stores.dry_run import RecordingStore
 from retention_assets.stores.iceberg.settings import IcebergSettings
 from retention_assets.stores.logs import ChosenDatasets, choose_datasets
 from retention_assets.stores.objects.settings import ObjectsSettings
-from retention_assets.stores.protocol import CascadingStore, Store, StoreFailed, call_store, error_text
+from retention_assets.stores.protocol import Store, StoreFailed, call_store, error_text
 from retention_assets.stores.remembered import RememberingStore
 from retention_assets.sweep.dataset_sweep import SweepResult
 from retention_assets.sweep.engine import Sweeper
@@ -147,8 +147,7 @@ class Rehearsal:
     def next_day(self, unsound: Collection[str]) -> "Rehearsal":
         """Let logs lose what was recorded. A log that is not sound stays so: it is not read again."""
         for store in self.stores.values():
-            if isinstance(store, RememberingStore):
-                store.end_day()
+            store.end_day()
         if not unsound:
             return self
         chosen = [replace(one, datasets=tuple(name for name in one.datasets if name not in unsound)) for one in self.chosen]
@@ -173,11 +172,7 @@ class Rehearsal:
     def accepted_cascades(self) -> dict[str, str]:
         """Sentences about accepted cascades, by the name of each store that would have deleted something."""
         stores = [recording.store for recording in self.stores.values() if recording.recorded]
-        return {
-            store.name: sentence
-            for store in stores
-            if isinstance(store, CascadingStore) and (sentence := call_store(store, store.accepted_cascades))
-        }
+        return {store.name: sentence for store in stores if (sentence := call_store(store, store.accepted_cascades))}
 
     def newly_spared(self, marks: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
         """Marks that this run has spared."""

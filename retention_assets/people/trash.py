@@ -53,7 +53,7 @@ from retention_assets.policy.sentences import count, first_of
 from retention_assets.policy.sizes import size_of
 from retention_assets.render.terminal import Count, Minute, Size, table
 from retention_assets.stores.logs import tell_swept
-from retention_assets.stores.protocol import LocatedStore, Store, UndoStore, call_store, is_same_place
+from retention_assets.stores.protocol import Reads, Store, call_store, is_same_place
 from retention_assets.sweep import Recheck, RecheckResult, Sweeper, find_there, hold_leases, read_fresh
 from retention_assets.sweep.engine import store_fault
 from retention_assets.sweep.read import DatasetReading, Wanted, joined
@@ -200,7 +200,7 @@ def _read(
     """Read logs fresh, or what a store that need not be read whole has of these marks; and say by dataset why one is no use."""
     try:
         wanted = None
-        if call_store(store, lambda: store.capabilities).reads_some:
+        if call_store(store, lambda: store.reads) is Reads.SOME:
             own = {name: [mark.transaction for mark in marks if mark.dataset == name] for name in datasets}
             wanted = Wanted.of(ledger, {name: pa.array(sorted(set(names)), pa.string()) for name, names in own.items()})
         readings = read_fresh(store, datasets, wanted).datasets
@@ -301,10 +301,8 @@ def _warnings(ledger: Ledger, rows: Sequence[AsideSum], environment: Environment
         own = [undos.get(row.policy) or settings.realms.undo for row in rows if store_of(row.dataset) == name]
         longest = max(own, key=lambda undo: undo.length)
         try:
-            texts = call_store(store, partial(store.undo_warnings, longest)) if isinstance(store, UndoStore) else ()
+            texts = call_store(store, partial(store.undo_warnings, longest))
             yield from (f"{name}: {text}" for text in texts)
-            if not isinstance(store, LocatedStore):
-                continue
             for dataset, planned in (each for each in places if store_of(each[0]) == name):
                 if not is_same_place(planned, call_store(store, partial(store.place, dataset)) or ""):
                     yield f"{dataset} is not at {planned} any more: what lies in the trash there, and its bytes, may be gone."
@@ -391,7 +389,7 @@ def _recheck(recheck: Recheck, stores: Mapping[str, Store], marks: Sequence[Asid
             unread |= faults
             if readings:
                 rows = recheck.ledger.trash.planned([mark.id for mark in here if mark.dataset not in faults])
-                checked = recheck.check(joined(readings), rows, stores[name].capabilities)
+                checked = recheck.check(joined(readings), rows, stores[name])
                 gone = {mark for reading in readings for mark in _gone(recheck, stores[name], reading, rows)} & checked.go
                 kept = {**checked.kept, **dict.fromkeys(gone, _GONE)}
                 result = result.with_(replace(checked, go=checked.go - gone, kept=kept))

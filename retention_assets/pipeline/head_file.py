@@ -28,7 +28,7 @@ from retention_assets.ledger.stores import StorePlace, newest_places
 from retention_assets.pipeline.file_systems import inside, place_of, without_query
 from retention_assets.settings.places import mask_secrets, mask_text
 from retention_assets.stores.places import IDENTITY, is_on_disk
-from retention_assets.stores.protocol import PlacedStore, Store, call_store
+from retention_assets.stores.protocol import Store, call_store
 
 NAME = "HEAD.json"
 _LOG = logging.getLogger(__name__)
@@ -267,11 +267,11 @@ def stores_of(act: Act) -> DatasetFilter:
 
 def place_of_store(store: Store, claim: bool = False) -> str | None:
     """Return the place of all data of a store, if it can tell. `claim` leaves an identity there."""
-    return call_store(store, lambda: store.store_place(claim) if isinstance(store, PlacedStore) else None)
+    return call_store(store, lambda: store.store_place(claim))
 
 
 def head_file_of(store: Store) -> StoreHeadFile | None:
-    root = getattr(getattr(store, "settings", None), "data_root", None)
+    root = store.settings.data_root
     return StoreHeadFile(root, store.name) if root else None
 
 

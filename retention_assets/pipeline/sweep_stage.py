@@ -35,7 +35,7 @@ from retention_assets.pipeline.warehouse import remove_folder
 from retention_assets.policy.language import Policies
 from retention_assets.settings.model import Settings
 from retention_assets.settings.reach import is_local_master
-from retention_assets.stores.protocol import LookingStore, StoreFailed
+from retention_assets.stores.protocol import Reads, StoreFailed
 from retention_assets.sweep.dataset_sweep import MOST_ERRORS, OnProgress, SweepResult
 from retention_assets.sweep.engine import Sweeper, cut_datasets
 from retention_assets.sweep.read import answer_by, take_look
@@ -349,7 +349,7 @@ def _looks_in_tasks(
     root = inside(task.folder, "looks")
     try:
         for name, store in Environment(task.settings).stores(names).items():
-            if isinstance(store, LookingStore) and not watch.stop.is_set():
+            if store.reads is Reads.SOME and not watch.stop.is_set():
                 due = DueInLedger(task.settings, task.ledger, at, tuple(cut(names[name], marks, _MARKS)))
                 is_stopped = StopRequest(task.settings, watch.run)
                 # a store that can't be opened raises in the tasks as well

@@ -2,13 +2,14 @@
 
 import atexit
 import gc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from functools import cache
 from itertools import pairwise
 from time import perf_counter
 from typing import Protocol, TypeVar
 
+import pyarrow as pa
 import pyarrow.fs as pafs
 
 Item = TypeVar("Item")
@@ -64,6 +65,17 @@ class Tasks(Protocol):
 
     def run(self, step: Callable[[int], Result], count: int) -> list[Result]:
         """Return the step's result for each number below `count`. Raises Refused if a task can't finish."""
+
+
+class DueTransactions(Protocol):
+    """Due transactions of a store. They travel to tasks, where each part is read as it is needed: there may be millions."""
+
+    @property
+    def parts(self) -> int:
+        """Number of parts."""
+
+    def read(self, part: int) -> Iterator[pa.RecordBatch]:
+        """Yield the transactions of a part, in a column of that name. One may come twice."""
 
 
 class TasksHere:

@@ -3,19 +3,22 @@
 from abc import abstractmethod
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TypeVar
 
 from retention_assets.sql.foreign import ForeignDatabase, location_of
 from retention_assets.sql.foreign_keys import Cascades, DeletedTable
-from retention_assets.stores.settings import DatabaseSettings, LazyStore
+from retention_assets.stores.protocol import Reads, Store
+from retention_assets.stores.settings import DatabaseSettings
 
-Settings = TypeVar("Settings", bound=DatabaseSettings)
 
-
-class DatabaseStore(LazyStore[Settings]):
+class DatabaseStore(Store):
     """A store over tables, from which rows go with others that refer to them."""
 
-    def __init__(self, settings: Settings) -> None:
+    settings: DatabaseSettings
+    log_is_complete = True
+    reads = Reads.BRANCHES
+    guards = True
+
+    def __init__(self, settings: DatabaseSettings) -> None:
         super().__init__(settings)
         self.database = ForeignDatabase(settings.url, settings.name, settings.row_security)
 

@@ -1,33 +1,26 @@
 """The recording store of a dry run: it records what it is told to delete, and deletes nothing.
 
-Every method is forwarded explicitly, so that no deleting method reaches the store behind it by its name alone.
+Every method is passed on explicitly, so that no order reaches the store behind it by its name alone; and each of them is, since
+what it answered by a default of the base would part the dry run from the run.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime
-
-import pyarrow as pa
+from operator import attrgetter
+from typing import Any, Self, TypeVar, cast
 
 from retention_assets.outcomes import Order, Outcome
-from retention_assets.policy.durations import Duration
 from retention_assets.stores.protocol import (
-    Capabilities,
-    LocatedStore,
-    NeedingStore,
-    Only,
     Permit,
     PreparedTarget,
-    Remains,
-    ServedStore,
-    SharingStore,
     Store,
     SweptTarget,
     Target,
-    UndoStore,
     always,
 )
-from retention_assets.stores.settings import StoreSettings
+
+Member = TypeVar("Member", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
@@ -49,83 +42,105 @@ class RecordedDeletion:
     from_trash: bool = False
 
 
-@dataclass
-class RecordingStore:
-    """Wraps a store: reads from it, records instead of deleting."""
+def _passed_on(member: Member) -> Member:
+    """Ask the store behind for its fact, or method, of the same name."""
+    if isinstance(member, property):
+        name = member.fget.__name__
+        return cast(Member, property(lambda recording: attrgetter(name)(recording.store)))
 
-    store: Store
-    recorded: list[RecordedDeletion] = field(default_factory=list)
-    _prepared: dict[tuple[str, str], PreparedTarget] = field(default_factory=dict)
+    def ask(recording: "RecordingStore", *asked: Any, **named: Any) -> Any:
+        return attrgetter(member.__name__)(recording.store)(*asked, **named)
+
+    return cast(Member, ask)
+
+
+class RecordingStore(Store):
+    """Wraps a store: answers as it does, and records instead of deleting."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store.settings)
+        self.store = store
+        self.recorded: list[RecordedDeletion] = []
+        self._prepared: dict[tuple[str, str], PreparedTarget] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.store,)
 
     @property
     def name(self) -> str:
         return self.store.name
 
     @property
-    def settings(self) -> StoreSettings | None:
-        return getattr(self.store, "settings", None)
+    def innermost(self) -> Store:
+        return self.store.innermost
 
-    @property
-    def capabilities(self) -> Capabilities:
-        return self.store.capabilities
+    # facts
+    log_is_complete = _passed_on(Store.log_is_complete)
+    reads = _passed_on(Store.reads)
+    guards = _passed_on(Store.guards)
+    shares_data = _passed_on(Store.shares_data)
+    drops_refs = _passed_on(Store.drops_refs)
+    parts_at = _passed_on(Store.parts_at)
+    expiry = _passed_on(Store.expiry)
+    has_looked = _passed_on(Store.has_looked)
 
-    def datasets(self) -> list[str]:
-        return self.store.datasets()
+    # questions, and what the store remembers for them
+    close = _passed_on(Store.close)
+    datasets = _passed_on(Store.datasets)
+    shares = _passed_on(Store.shares)
+    read = _passed_on(Store.read)
+    tokens = _passed_on(Store.tokens)
+    policies = _passed_on(Store.policies)
+    present = _passed_on(Store.present)
+    data_finder = _passed_on(Store.data_finder)
+    warnings = _passed_on(Store.warnings)
+    policy_warnings = _passed_on(Store.policy_warnings)
+    undo_warnings = _passed_on(Store.undo_warnings)
+    undo_fault = _passed_on(Store.undo_fault)
+    accepted_cascades = _passed_on(Store.accepted_cascades)
+    explain_needs = _passed_on(Store.explain_needs)
+    know_swept = _passed_on(Store.know_swept)
+    check_needs = _passed_on(Store.check_needs)
+    wanted_again = _passed_on(Store.wanted_again)
+    look = _passed_on(Store.look)
+    answer_by = _passed_on(Store.answer_by)
+    was_looked_at = _passed_on(Store.was_looked_at)
+    remains = _passed_on(Store.remains)
+    find_postponable = _passed_on(Store.find_postponable)
+    count_expiring = _passed_on(Store.count_expiring)
 
-    def shares(self, datasets: Sequence[str]) -> list[tuple[str, ...]]:
-        return self.store.shares(datasets)
+    def place(self, dataset: str, claim: bool = False) -> str | None:
+        """Return the place; `claim` writes nothing."""
+        return self.store.place(dataset)
 
-    def read(self, datasets: Sequence[str], only: Only | None = None) -> pa.Table:
-        # a store of another package may know no other way than whole
-        return self.store.read(datasets) if only is None else self.store.read(datasets, only)
+    def store_place(self, claim: bool = False) -> str | None:
+        """Return the place; `claim` writes nothing."""
+        return self.store.store_place()
 
-    def tokens(self, datasets: Sequence[str]) -> Mapping[str, str]:
-        return self.store.tokens(datasets)
-
-    def present(self) -> datetime | None:
-        return self.store.present() if isinstance(self.store, ServedStore) else None
-
-    def warnings(self) -> list[str]:
-        return self.store.warnings()
+    def among(self, tasks: int) -> Self:
+        """Return this one, or a copy that records in the same list."""
+        if (store := self.store.among(tasks)) is self.store:
+            return self
+        one = object.__new__(type(self))
+        vars(one).update(vars(self), store=store)
+        return one
 
     def prepare(self, dataset: str, transactions: Sequence[str]) -> list[PreparedTarget]:
         prepared = self.store.prepare(dataset, transactions)
         self._prepared |= {(dataset, target.transaction): target for target in prepared}
         return prepared
 
-    def know_swept(self, dataset: str, deleted: Collection[str], aside: Collection[str], kept: Collection[str]) -> None:
-        if isinstance(self.store, SharingStore):
-            self.store.know_swept(dataset, deleted, aside, kept)
+    def end_day(self) -> None:
+        """Forget what was recorded."""
+        self.recorded.clear()
 
-    def check_needs(self, dataset: str, going: Sequence[str], retained: Sequence[str]) -> Mapping[str, str]:
-        return self.store.check_needs(dataset, going, retained) if isinstance(self.store, SharingStore) else {}
-
-    def wanted_again(self, dataset: str, transactions: Collection[str]) -> Mapping[str, str]:
-        return self.store.wanted_again(dataset, transactions) if isinstance(self.store, NeedingStore) else {}
-
-    def place(self, dataset: str, claim: bool = False) -> str | None:  # noqa: ARG002 - the protocol's
-        """Return the place; `claim` writes nothing."""
-        return self.store.place(dataset) if isinstance(self.store, LocatedStore) else None
-
-    def remains(self, dataset: str, targets: Sequence[Target]) -> Mapping[str, Remains]:
-        return self.store.remains(dataset, targets) if isinstance(self.store, LocatedStore) else {}
-
-    def undo_fault(self) -> str | None:
-        return self.store.undo_fault() if isinstance(self.store, UndoStore) else None
-
-    def undo_warnings(self, undo: Duration) -> list[str]:
-        return self.store.undo_warnings(undo) if isinstance(self.store, UndoStore) else []
+    # --- orders, which are recorded ---
 
     def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int, permit: Permit = always) -> list[SweptTarget]:
         return RecordingStore.carry_out(self, Order.DELETE, dataset, targets, parallelism, permit)
 
     def carry_out(
-        self,
-        order: Order,
-        dataset: str,
-        targets: Sequence[Target],
-        parallelism: int,  # noqa: ARG002 - the protocol's
-        permit: Permit = always,  # noqa: ARG002 - the protocol's
+        self, order: Order, dataset: str, targets: Sequence[Target], parallelism: int, permit: Permit = always
     ) -> list[SweptTarget]:
         if order is Order.RESTORE:
             return [SweptTarget(target.transaction, order.done) for target in targets]
@@ -145,18 +160,18 @@ class RecordingStore:
         return [SweptTarget(each.transaction, order.done, each.bytes or 0) for each in deletions]
 
     def expire(
-        self,
-        dataset: str,
-        targets: Sequence[Target],
-        at: datetime | None,
-        parallelism: int,  # noqa: ARG002 - the protocol's
-        permit: Permit = always,  # noqa: ARG002 - the protocol's
+        self, dataset: str, targets: Sequence[Target], at: datetime | None, parallelism: int, permit: Permit = always
     ) -> list[SweptTarget]:
         if at is not None:
             self.recorded += [
                 RecordedDeletion(dataset, target.transaction, prepared.bytes, True, in_latest_view=target.in_latest_view)
                 for target, prepared in self._with_prepared(dataset, targets)
             ]
+        return [SweptTarget(target.transaction, Outcome.EXPIRING) for target in targets]
+
+    def postpone(
+        self, dataset: str, targets: Sequence[Target], within: datetime, until: datetime, permit: Permit = always
+    ) -> list[SweptTarget]:
         return [SweptTarget(target.transaction, Outcome.EXPIRING) for target in targets]
 
     def _with_prepared(self, dataset: str, targets: Sequence[Target]) -> Iterator[tuple[Target, PreparedTarget]]:

@@ -9,7 +9,6 @@ It needs no Spark, so that a command that only reads does not start one.
 import hashlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeGuard
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,9 +20,7 @@ from retention_assets.frames.soundness import sound_log
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.realms import NAME_RULE, is_within, may_own_datasets
 from retention_assets.silence import is_silence
-from retention_assets.stores.dry_run import RecordingStore
-from retention_assets.stores.protocol import Only, SharingStore, Store, ask_store, call_store, error_text
-from retention_assets.stores.settings import StoreSettings
+from retention_assets.stores.protocol import Only, Store, ask_store, call_store, error_text
 
 # pieces into which a share that can't be read is split
 _PIECES = 8
@@ -32,7 +29,7 @@ _PIECES = 8
 def read_lines(store: Store, datasets: Sequence[str]) -> pa.Table:
     """Read the log and the refs of the datasets, with the realms from the settings."""
     lines = ask_store(store, lambda: store.read(datasets))
-    if not len(lines) or not _gives_realms(store):
+    if not len(lines) or store.settings.realm is None:
         return lines
     names = [name for name in pc.unique(join_chunks(lines["dataset"])).to_pylist() if name is not None]
     given = {name: realm for name in names if (realm := realm_of(store, name)) is not None}
@@ -52,15 +49,6 @@ def read_some_lines(store: Store, only: Only, whole: Collection[str]) -> pa.Tabl
     return pa.concat_tables([lines, others])
 
 
-def shares_data(store: Store) -> TypeGuard[SharingStore]:
-    """Tell whether transactions of a store share data, so that it has to know what was swept."""
-    # Recording stores have the method, whether the store behind them shares data or not. The last question takes 0.1 ms.
-    behind: object = store
-    while isinstance(behind, RecordingStore):
-        behind = behind.store
-    return hasattr(behind, "know_swept") and isinstance(store, SharingStore)
-
-
 def tell_swept(
     store: Store,
     dataset: str,
@@ -73,7 +61,7 @@ def tell_swept(
     An id may have been used again: a mark counts only if its times are those of the log. `keep` returns those that a hold or a
     retain rule keeps.
     """
-    if not shares_data(store):
+    if not store.shares_data:
         return
     marks = swept()
     has_times = pc.or_(*(pc.is_valid(marks[name]) for name in TIMES))
@@ -87,22 +75,16 @@ def tell_swept(
 def tokens_of(store: Store, datasets: Sequence[str]) -> Mapping[str, str]:
     """Combine the store's tokens with the realms from the settings: another realm means another log."""
     tokens = ask_store(store, lambda: store.tokens(datasets))
-    if not _gives_realms(store):
+    if store.settings.realm is None:
         return tokens
     realms = {name: realm for name in tokens if (realm := realm_of(store, name)) is not None}
     pairs = {name: repr((tokens[name], realm)).encode(errors="surrogateescape") for name, realm in realms.items()}
     return {**tokens, **{name: hashlib.sha256(pair).hexdigest() for name, pair in pairs.items()}}
 
 
-def _gives_realms(store: Store) -> bool:
-    settings = getattr(store, "settings", None)
-    return isinstance(settings, StoreSettings) and settings.realm is not None
-
-
 def realm_of(store: Store, dataset: str) -> str | None:
     """Realm that the store's settings give a dataset, known before its log is read."""
-    settings = getattr(store, "settings", None)
-    return settings.realm_of(dataset) if isinstance(settings, StoreSettings) else None
+    return store.settings.realm_of(dataset)
 
 
 def _realm_line(dataset: str, realm: str, own: str | None) -> dict[str, str] | None:

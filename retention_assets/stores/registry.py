@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
+from traceback import extract_tb
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,12 @@ if TYPE_CHECKING:
     from retention_assets.stores.protocol import Store
 
 GROUP = "retention_assets.stores"
+
+# remedy for a kind with the protocols and `capabilities` of 0.2.0
+_PORT = (
+    "Derive its class from Store of retention_assets.stores.protocol, as docs/stores/your-own.md says for each protocol and"
+    " capability, or install a newer package."
+)
 
 # module of each built-in kind; it defines `KIND`
 BUILT_IN: Mapping[str, str] = MappingProxyType(
@@ -58,8 +65,20 @@ def opens(path: str) -> "Callable[[Any], Store]":
 
 
 def open_store(settings: StoreSettings) -> "Store":
-    store = kind_named(settings.kind).open(settings)
-    if settings.realm is not None and getattr(store, "settings", None) is not settings:
+    from retention_assets.stores.protocol import Store
+
+    kind = kind_named(settings.kind)
+    try:
+        store: object = kind.open(settings)
+    except ImportError as fault:
+        if (why := _asks_for_old_names(fault)) is None:
+            raise
+        raise Refused(f"The store {settings.name} can't be opened: its kind {kind.name} {why}. {_PORT}") from fault
+    if not isinstance(store, Store):
+        made = f"{type(store).__module__}.{type(store).__qualname__}"
+        why = f"was written for retention_assets 0.2.0 or earlier: {made} is no subclass of Store"
+        raise Refused(f"The store {settings.name} can't be opened: its kind {kind.name} {why}. {_PORT}")
+    if settings.realm is not None and store.settings is not settings:
         # the realm of its datasets would be unknown, and so would what a purge covers
         raise Refused(
             f"The settings give the store {settings.name} a realm, but its kind {settings.kind} does not keep its settings "
@@ -96,6 +115,8 @@ def _load(point: EntryPoint) -> StoreKind:
         kind = point.load()
     # a foreign module may raise anything while it is imported
     except Exception as fault:
+        if isinstance(fault, ImportError) and (why := _asks_for_old_names(fault)):
+            raise _broken(point, f"which {why}", _PORT) from fault
         raise _broken(point, f"which cannot be loaded: {type(fault).__name__}: {fault}") from fault
     if not isinstance(kind, StoreKind) or not (isinstance(kind.settings, type) and issubclass(kind.settings, StoreSettings)):
         raise _broken(point, "which is no StoreKind")
@@ -106,8 +127,17 @@ def _load(point: EntryPoint) -> StoreKind:
     return kind
 
 
-def _broken(point: EntryPoint, why: str) -> InvalidValue:
-    remedy = f"Mend or uninstall the package {point.dist.name}." if point.dist else None
+def _asks_for_old_names(fault: ImportError) -> str | None:
+    # None if what it lacks is not this package's
+    if not (fault.name or "").startswith("retention_assets."):
+        return None
+    at = extract_tb(fault.__traceback__)[-1]
+    return f"was written for another version of retention_assets: {at.filename}:{at.lineno} has {at.line!r}"
+
+
+def _broken(point: EntryPoint, why: str, remedy: str | None = None) -> InvalidValue:
+    if remedy is None and point.dist:
+        remedy = f"Mend or uninstall the package {point.dist.name}."
     return InvalidValue(f"is brought by {_label(point)}, {why}", f"a StoreKind named {point.name} at {point.value}", remedy)
 
 

@@ -4,7 +4,6 @@ A store whose log is the data stops listing what is deleted. Others go on listin
 """
 
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 import numpy as np
@@ -15,26 +14,27 @@ from retention_assets.frames.arrays import changes, flags, integers, join_chunks
 from retention_assets.frames.log import LINES
 from retention_assets.outcomes import Order
 from retention_assets.stores.dry_run import RecordingStore
-from retention_assets.stores.protocol import Capabilities, Only, Permit, SweptTarget, Target, always
+from retention_assets.stores.protocol import Only, Permit, Reads, Store, SweptTarget, Target, always
 
 _PARENTS = ("transaction", "parent", "parent_given")
 
 
-@dataclass
 class RememberingStore(RecordingStore):
     """Wraps a store: answers by what was read first, and records instead of deleting."""
 
-    # a child of a deleted transaction has no parent any more; elsewhere the nearest one that is left
-    begins_anew: bool = False
-    _lines: dict[str, pa.Table] = field(default_factory=dict)
-    _tokens: dict[str, str] = field(default_factory=dict)
-    # transactions that the log does not list from the next day on
-    _leaving: dict[str, set[str]] = field(default_factory=dict)
+    def __init__(self, store: Store, begins_anew: bool = False) -> None:
+        super().__init__(store)
+        # a child of a deleted transaction has no parent any more; elsewhere the nearest one that is left
+        self.begins_anew = begins_anew
+        self._lines: dict[str, pa.Table] = {}
+        self._tokens: dict[str, str] = {}
+        # transactions that the log does not list from the next day on
+        self._leaving: dict[str, set[str]] = {}
 
     @property
-    def capabilities(self) -> Capabilities:
-        """Abilities of the store; what is in memory is read whole."""
-        return replace(self.store.capabilities, reads_some=False, reads_chains=False)
+    def reads(self) -> Reads:
+        """What is in memory is read whole."""
+        return Reads.WHOLE
 
     def shares(self, datasets: Sequence[str]) -> list[tuple[str, ...]]:
         unread = [name for name in datasets if name not in self._lines]
@@ -51,11 +51,11 @@ class RememberingStore(RecordingStore):
 
     def end_day(self) -> None:
         """Forget what was recorded, and take it out of a log that is the data."""
-        if self.store.capabilities.log_is_complete:
+        if self.log_is_complete:
             for dataset, gone in self._leaving.items():
                 self._lines[dataset] = _without(self._lines[dataset], dataset, gone, self.begins_anew)
         self._leaving.clear()
-        self.recorded.clear()
+        super().end_day()
 
     def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int, permit: Permit = always) -> list[SweptTarget]:
         return self.carry_out(Order.DELETE, dataset, targets, parallelism, permit)

@@ -1,11 +1,11 @@
-"""The base of every store's settings, and of stores that open themselves from their settings when first asked.
+"""The base of every store's settings.
 
 Packages outside derive their settings from `StoreSettings`, as the built-in kinds do. Nothing here needs a driver.
 """
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Generic, Literal, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, ValidationInfo, field_validator
 
@@ -233,26 +233,3 @@ class DatabaseSettings(StoreSettings):
     @property
     def addresses(self) -> tuple[str, ...]:
         return (self.url,)
-
-
-OwnSettings = TypeVar("OwnSettings", bound=StoreSettings)
-
-
-class LazyStore(Generic[OwnSettings]):
-    """Base of stores that keep something open: they travel as their settings, and the receiver opens them anew.
-
-    Their own `__init__` takes the settings alone.
-    """
-
-    def __init__(self, settings: OwnSettings) -> None:
-        self.settings = settings
-
-    def __getstate__(self) -> OwnSettings:
-        return self.settings
-
-    def __setstate__(self, settings: OwnSettings) -> None:
-        self.__init__(settings)  # type: ignore[misc]
-
-    @property
-    def name(self) -> str:
-        return self.settings.name

@@ -23,10 +23,8 @@ from retention_assets.policy.datahub import escape_glob
 from retention_assets.policy.model import Datasets, Hold
 from retention_assets.policy.realms import RESERVED
 from retention_assets.policy.sentences import count
-from retention_assets.stores.logs import shares_data, tell_swept
+from retention_assets.stores.logs import tell_swept
 from retention_assets.stores.protocol import (
-    LocatedStore,
-    NeedingStore,
     Remains,
     Store,
     StoreFailed,
@@ -172,8 +170,6 @@ class DatasetSweep:
     def wanted_again(self, transactions: Sequence[str]) -> Mapping[str, str]:
         """Return those of some set aside transactions that the store needs now, and why."""
         store = self.store
-        if not isinstance(store, NeedingStore):
-            return {}
         self.tell_swept()
         return call_store(store, lambda: store.wanted_again(self.dataset, transactions))
 
@@ -181,7 +177,7 @@ class DatasetSweep:
         """Refuse if something that goes would lose nothing, by a reader of the store that shares no code with the re-check."""
         store, log = self.store, self.reading.log
         going = going.filter(pc.not_equal(going["status"], "SWEPT"))
-        if not (shares_data(store) and len(going)):
+        if not (store.shares_data and len(going)):
             return
         ledgers = filter(None, (self.context.ledger, self.context.recheck.real_ledger))
         taken = {name for ledger in ledgers for name in ledger.marks.table([self.dataset], LIVING)["transaction"].to_pylist()}
@@ -255,7 +251,7 @@ class DatasetSweep:
         self.tell_swept()
         is_aside = pc.equal(rows["order"], Order.SET_ASIDE)
         back, rows = self._bring_back(rows.filter(is_aside), needed), rows.filter(pc.invert(is_aside))
-        expires = self.context.recheck.expiring(rows) if self.store.capabilities.expiry else set()
+        expires = self.context.recheck.expiring(rows) if self.store.expiry else set()
         remains = self._remains_of(rows.filter(pc.invert(rows_of_marks(rows, expires))))
         planned = dict(zip(rows["id"].to_pylist(), rows["planned"].to_pylist(), strict=True))
         spared = [
@@ -288,11 +284,12 @@ class DatasetSweep:
 
     def waiting(self, marks: pa.Table) -> set[int]:
         """Return the marks that the store can't sweep in the way of their policies; reports it once for each policy."""
-        can, recheck, waits = self.store.capabilities, self.context.recheck, set[int]()
+        recheck, waits = self.context.recheck, set[int]()
         # a purge deletes at once where the store can't set anything aside
         asked = marks.filter(pc.invert(pc.starts_with(marks["policy"], RESERVED)))
-        expires = set() if can.expiry else {mark for mark, how in recheck.sweeps_of(asked).items() if how.mode == "ttl"}
-        aside = set() if can.undo else set(recheck.untils_of(asked, self.context.as_of))
+        expires = set() if self.store.expiry else {mark for mark, how in recheck.sweeps_of(asked).items() if how.mode == "ttl"}
+        untils = recheck.untils_of(asked, self.context.as_of) if self.store.settings.undo_fault else ()
+        aside = set(untils)
         for ids, way, remedy in (
             (expires, "lets the store expire rows (sweep.mode: ttl)", _WITHOUT_TTL),
             (aside, "sets aside what it sweeps (undo)", f"Remove `undo`, or exclude {self.store.name}/* from its datasets."),
@@ -325,7 +322,7 @@ class DatasetSweep:
 
     def _find_place(self, claim: bool = False) -> str | None:
         store = self.store
-        return call_store(store, lambda: store.place(self.dataset, claim) if isinstance(store, LocatedStore) else None)
+        return call_store(store, lambda: store.place(self.dataset, claim))
 
     def _remains_of(self, begun: pa.Table) -> dict[int, Remains]:
         rows, store = begun.to_pylist(), self.store
@@ -335,7 +332,7 @@ class DatasetSweep:
             Target(row["transaction"], row["note"], place_known=row["place"] is not None, begun_earlier=True) for row in here
         ]
         remains: Mapping[str, Remains] = {}
-        if targets and isinstance(store, LocatedStore):
+        if targets:
             remains = call_store(store, lambda: store.remains(self.dataset, targets))
         remains_here = {row["id"]: remains.get(row["transaction"], Remains.UNKNOWN) for row in here}
         return dict.fromkeys(begun["id"].to_pylist(), Remains.UNKNOWN) | remains_here

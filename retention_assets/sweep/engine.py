@@ -24,7 +24,7 @@ from retention_assets.outcomes import Order
 from retention_assets.policy.book import item_of
 from retention_assets.policy.model import Policy
 from retention_assets.stores.concurrency import set_aside_what_is_loaded
-from retention_assets.stores.protocol import PacedStore, Store, StoreFailed, call_store, outside_times
+from retention_assets.stores.protocol import Reads, Store, StoreFailed, call_store, outside_times
 from retention_assets.sweep.dataset_sweep import DatasetSweep, OnProgress, SweepContext, SweepResult
 from retention_assets.sweep.execute import pause
 from retention_assets.sweep.independent_check import IndependentCheck
@@ -86,7 +86,7 @@ class Sweeper:
                 yield from _refusals(names, Refused(f"the settings have no store named {name}"))
                 continue
             try:
-                paced = store.among(self.tasks) if isinstance(store, PacedStore) else store
+                paced = store.among(self.tasks)
                 with looking(paced, DueHere(self.ledger, names, self._recheck.as_of), self.stop.is_set):
                     yield from self._sweep_store(paced, names, part)
             except StoreFailed as fault:
@@ -103,7 +103,7 @@ class Sweeper:
             try:
                 if self.only is not Order.RESTORE and (fault := store_fault(self.rulebook, store.name)):
                     raise Refused(fault)
-                reads_some = call_store(store, lambda: store.capabilities).reads_some
+                reads_some = call_store(store, lambda: store.reads) is Reads.SOME
                 wanted = among_looked_at(store, Wanted.by(self.ledger, share, at, names)) if reads_some else None
                 reading = read_fresh(store, share, wanted)
                 if self.only is not Order.RESTORE:
@@ -209,7 +209,7 @@ def cut_datasets(
     at, ranges = ledger.clock.due_by(as_of), dict[str, list[NameRange]]()
     for name, amount in marks.items():
         store = stores.get(store_of(name))
-        together = store.capabilities.parts_at if store is not None and amount >= 2 * PART and amount > fair else None
+        together = store.parts_at if store is not None and amount >= 2 * PART and amount > fair else None
         if together is None or (store is not None and not _may_be_shared(ledger, store, name, at)):
             continue
         bounds = ledger.parts.cut(name, at, amount, -(-amount // fair), together)
@@ -230,7 +230,7 @@ def cut_datasets(
 def _may_be_shared(ledger: Ledger, store: Store, dataset: str, as_of: datetime) -> bool:
     # false if a policy of its due marks may take anything out of a latest view: readers are told of that in the log, by one
     # sweep after the other. A store that guards its deletions has no readers to tell.
-    if store.capabilities.guards:
+    if store.guards:
         return True
     for name, version in ledger.parts.policies(dataset, as_of):
         stored = next((entry for entry in ledger.policy_book.versions(name) if entry.version == version), None)

@@ -18,17 +18,7 @@ from retention_assets.ledger.batches import Settlement
 from retention_assets.outcomes import Order, Outcome
 from retention_assets.policy.model import Sweep
 from retention_assets.settings.secrets import masked
-from retention_assets.stores.protocol import (
-    ExpiringStore,
-    Permit,
-    Store,
-    StoreFailed,
-    SweptTarget,
-    Target,
-    UndoStore,
-    call_store,
-    thread_of,
-)
+from retention_assets.stores.protocol import Permit, Store, StoreFailed, SweptTarget, Target, call_store, thread_of
 
 _NO_ANSWER = "the store gave no result"
 
@@ -100,7 +90,7 @@ def execute_order(
 ) -> list[Settlement]:
     if order is Order.DELETE:
         return _execute(store, targets, lambda chosen, asked: store.sweep(dataset, chosen, parallelism, asked), permit)
-    if not (store.capabilities.undo and isinstance(store, UndoStore)):
+    if store.settings.undo_fault is not None:
         raise Refused(f"the store {store.name} can't set anything aside, and brings nothing back")
     answers = _execute(
         store, targets, lambda chosen, asked: store.carry_out(order, dataset, chosen, parallelism, asked), permit
@@ -139,7 +129,7 @@ def execute_expiry(
     store: Store, dataset: str, targets: Mapping[int, Target], at: datetime | None, parallelism: int, permit: Permit
 ) -> list[Settlement]:
     """Have the store expire the targets at an instant, or clear their time where `at` is None."""
-    if not (store.capabilities.expiry and isinstance(store, ExpiringStore)):
+    if store.expiry is None:
         raise Refused(f"the store {store.name} can't expire anything by itself")
     return _execute(store, targets, lambda chosen, asked: store.expire(dataset, chosen, at, parallelism, asked), permit)
 

@@ -23,7 +23,6 @@ from retention_assets.stores.logs import realm_of
 from retention_assets.stores.protocol import (
     ExpiryCount,
     Permit,
-    PostponingStore,
     Store,
     StoreFailed,
     Target,
@@ -95,19 +94,19 @@ class _Postponing:
 
     def _of_store(self, name: str, store: Store) -> Iterator[PostponementResult]:
         try:
-            is_able = call_store(store, lambda: store.capabilities.expiry and isinstance(store, PostponingStore))
-            datasets = call_store(store, store.datasets) if is_able else []
+            terms = call_store(store, lambda: store.expiry)
+            datasets = call_store(store, store.datasets) if terms else []
         except StoreFailed as fault:
             yield PostponementResult(f"{name}/*", self.as_of, self.as_of, refused=str(fault))
             return
         for dataset in datasets:
-            assert isinstance(store, PostponingStore)
             yield self._of_dataset(store, dataset)
 
-    def _of_dataset(self, store: PostponingStore, dataset: str) -> PostponementResult:
+    def _of_dataset(self, store: Store, dataset: str) -> PostponementResult:
         result = PostponementResult(dataset, self.as_of, self.as_of)
         try:
-            terms = store.postponement_terms
+            if (terms := store.expiry) is None:
+                raise Refused(f"The store {store.name} expires nothing by itself any more.")
             result = replace(result, within=self.as_of + timedelta(days=terms.days), until=terms.length.after(self.as_of))
             attributes = {REALM: realm} if (realm := realm_of(store, dataset)) else {}
             archived_types = _to_be_archived(self.ledger, dataset, attributes)
@@ -131,9 +130,7 @@ class _Postponing:
         with hold_lease(self.ledger, dataset, self.actor) as (_, permit):
             yield permit
 
-    def _postpone(
-        self, store: PostponingStore, result: PostponementResult, targets: list[Target], permit: Permit
-    ) -> PostponementResult:
+    def _postpone(self, store: Store, result: PostponementResult, targets: list[Target], permit: Permit) -> PostponementResult:
         names = [target.transaction for target in targets]
         permit()
         self.ledger.sweeps.postpone(result.dataset, names, result.within, result.until, self.actor)
@@ -155,9 +152,7 @@ class _Counting(_Postponing):
     def _lease(self, _: str) -> Iterator[Permit]:
         yield always
 
-    def _postpone(
-        self, _: PostponingStore, result: PostponementResult, targets: list[Target], __: Permit
-    ) -> PostponementResult:
+    def _postpone(self, _: Store, result: PostponementResult, targets: list[Target], __: Permit) -> PostponementResult:
         return replace(result, postponed=result.postponed + len(targets))
 
 

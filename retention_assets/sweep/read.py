@@ -25,7 +25,7 @@ from retention_assets.policy.globs import matching
 from retention_assets.policy.model import INDEPENDENT, Keeper, Policy
 from retention_assets.stores.concurrency import OpenPlace, Tasks, TasksHere, open_local
 from retention_assets.stores.logs import read_lines, read_some_lines
-from retention_assets.stores.protocol import DueTransactions, LookingStore, Only, Store, call_store, never
+from retention_assets.stores.protocol import DueTransactions, Only, Reads, Store, call_store, never
 
 
 @dataclass(frozen=True)
@@ -223,7 +223,7 @@ class DueHere:
 @contextmanager
 def looking(store: Store, due: DueHere, is_stopped: Callable[[], bool]) -> Iterator[None]:
     """Have a store look at all that is due, unless it has; remove the results of its look afterwards."""
-    if not isinstance(store, LookingStore) or store.has_looked:
+    if store.reads is not Reads.SOME or store.has_looked:
         yield
         return
     # imported here: fsspec takes longer to import than all of the definitions
@@ -238,7 +238,7 @@ def looking(store: Store, due: DueHere, is_stopped: Callable[[], bool]) -> Itera
 
 
 def take_look(
-    store: LookingStore,
+    store: Store,
     due: DueTransactions,
     ledger: Ledger,
     as_of: datetime,
@@ -255,13 +255,13 @@ def take_look(
 def answer_by(stores: Mapping[str, Store], looks: Mapping[str, object]) -> None:
     """Make stores answer from the looks that their run has taken."""
     for name, store in stores.items():
-        if isinstance(store, LookingStore) and name in looks:
+        if name in looks:
             store.answer_by(looks[name])
 
 
 def among_looked_at(store: Store, wanted: Wanted) -> Wanted:
     """Restrict to what the look can answer for. What became due after it began is left to the next sweep."""
-    if not isinstance(store, LookingStore) or not store.has_looked:
+    if not store.has_looked:
         return wanted
     kept = {
         name: asked.filter(call_store(store, lambda asked=asked: store.was_looked_at(asked, wanted.purging)))  # type: ignore[misc]

@@ -33,7 +33,7 @@ from retention_assets.policy.language import Policies
 from retention_assets.policy.model import Datasets, Keeper, Policy, RetainRule, Selection, Sweep, named_holds
 from retention_assets.policy.realms import REALM, is_within, purge_of, realm_of
 from retention_assets.settings.model import Settings
-from retention_assets.stores.protocol import WITNESS, Capabilities, is_same_place
+from retention_assets.stores.protocol import WITNESS, Store, is_same_place
 from retention_assets.sweep.shared_marks import KnownMarks, SharedMarks
 
 Version = tuple[str, int]
@@ -163,7 +163,7 @@ class Recheck:
     _justified_by: dict[int, Policy] = field(default_factory=dict, init=False)
 
     def check(
-        self, log: Log, marks: pa.Table, capabilities: Capabilities, wanted: Mapping[tuple[str, str], str] | None = None
+        self, log: Log, marks: pa.Table, store: Store, wanted: Mapping[tuple[str, str], str] | None = None
     ) -> RecheckResult:
         """Check marks (rows of the ledger, of datasets whose logs are sound) against their logs.
 
@@ -182,9 +182,9 @@ class Recheck:
             if (why := self._why_void(version)) is not None:
                 part = RecheckResult(spared=dict.fromkeys(of_version["id"].to_pylist(), why))
             else:
-                part = self._recheck_version(log, of_version, version, holds, capabilities)
+                part = self._recheck_version(log, of_version, version, holds, store)
                 if realm_of(version[0]) is None and version not in self._in_force:
-                    part = self._recheck_in_force(log, of_version, part, holds, capabilities)
+                    part = self._recheck_in_force(log, of_version, part, holds, store)
             result = result.with_(part)
         if self.confirmed is not None:
             shown = [rows.filter(pa.array(is_in_log(rows, self.confirmed))) for rows in (marks, aside)]
@@ -259,11 +259,11 @@ class Recheck:
         return self._versions[version]
 
     def _recheck_version(
-        self, log: Log, marks: pa.Table, version: Version, holds: Sequence[Keeper], capabilities: Capabilities
+        self, log: Log, marks: pa.Table, version: Version, holds: Sequence[Keeper], store: Store
     ) -> RecheckResult:
         judged = self._rows_about(log, marks)
         datasets = judged.datasets
-        rules = self._rules(version, datasets["dataset"].to_pylist(), holds, capabilities.drops_refs)
+        rules = self._rules(version, datasets["dataset"].to_pylist(), holds, store.drops_refs)
         positions = judged.positions(marks)
         missing, marks = marks.filter(pa.array(positions < 0)), marks.filter(pa.array(positions >= 0))
         positions = positions[positions >= 0]
@@ -284,7 +284,7 @@ class Recheck:
             spared = dict(zip(ids[~is_selected].tolist(), sentences, strict=True))
         spared |= dict.fromkeys(ids[is_selected & is_replaced].tolist(), _REPLACED)
         spared |= dict.fromkeys(ids[is_selected & closed_later].tolist(), _ANOTHER)
-        spared |= self._missing(missing, datasets, rules.holds, capabilities.log_is_complete)
+        spared |= self._missing(missing, datasets, rules.holds, store.log_is_complete)
         ended: dict[int, tuple[str, ...]] = {}
         if any(policy.drops_refs for policy in rules.policies):
             refs = ended_refs(Log(judged.rows, datasets), self.as_of)
@@ -293,10 +293,10 @@ class Recheck:
         return RecheckResult(go, frozenset(ids[_rows_with(_IN_LATEST, verdicts["reasons"])].tolist()), spared, ended)
 
     def _recheck_in_force(
-        self, log: Log, marks: pa.Table, part: RecheckResult, holds: Sequence[Keeper], capabilities: Capabilities
+        self, log: Log, marks: pa.Table, part: RecheckResult, holds: Sequence[Keeper], store: Store
     ) -> RecheckResult:
         # of what may go by the version that marked it, only what a policy in force selects as well, once its grace is over
-        given_time = self.expiring(marks) if capabilities.expiry else set()
+        given_time = self.expiring(marks) if store.expiry else set()
         is_sweeping = pc.equal(marks["status"], "SWEEPING")
         # a deletion that has begun is finished in any case, unless it is only a time to expire
         is_half_deleted = pc.and_(is_sweeping, pc.invert(rows_of_marks(marks, given_time)))
@@ -304,7 +304,7 @@ class Recheck:
         judged = self._rows_about(log, marks)
         positions = judged.positions(asked)
         asked, positions = asked.filter(pa.array(positions >= 0)), positions[positions >= 0]
-        justified = self._justify(judged, asked, positions, holds, capabilities.drops_refs)
+        justified = self._justify(judged, asked, positions, holds, store.drops_refs)
         changed, present = Reason.POLICY_CHANGED.text(marks["policy"][0].as_py()), micros(self.as_of)
         stays, spared = set[int](), dict[int, str]()
         for mark, status, justification in zip(asked["id"].to_pylist(), asked["status"].to_pylist(), justified, strict=True):
@@ -316,7 +316,7 @@ class Recheck:
             if due > present and status == "SWEEPING":
                 # otherwise it would expire before the longer grace is over
                 spared[mark] = _LONGER.format(policy.name)
-            elif due > present or not _can_sweep(capabilities, policy):
+            elif due > present or not _can_sweep(store, policy):
                 stays.add(mark)
         return replace(part, go=part.go - stays - spared.keys(), spared={**part.spared, **spared})
 
@@ -512,8 +512,9 @@ def _is_about(keeper: Keeper, dataset: str, attributes: Mapping[str, Mapping[str
     return holds_dataset(keeper, dataset, attributes[dataset]) if dataset in attributes else holds_name(keeper, dataset)
 
 
-def _can_sweep(capabilities: Capabilities, policy: Policy) -> bool:
-    return (capabilities.expiry or policy.sweep.mode == "delete") and (capabilities.undo or not policy.undo)
+def _can_sweep(store: Store, policy: Policy) -> bool:
+    can_expire, can_set_aside = store.expiry is not None, store.settings.undo_fault is None
+    return (can_expire or policy.sweep.mode == "delete") and (can_set_aside or not policy.undo)
 
 
 def _marked_elsewhere(places: Sequence[StorePlace], marks: pa.Table) -> dict[int, str]:

@@ -32,8 +32,7 @@ from retention_assets.ledger.leases import Lease, LeaseLost
 from retention_assets.ledger.schema import ASIDE, OPEN
 from retention_assets.ledger.trash import AskedBy
 from retention_assets.outcomes import Order, Outcome
-from retention_assets.stores.logs import shares_data
-from retention_assets.stores.protocol import Store, StoreFailed, Target
+from retention_assets.stores.protocol import Reads, Store, StoreFailed, Target
 from retention_assets.sweep.dataset_sweep import BEGUN_STILL, DatasetSweep, SweepContext
 from retention_assets.sweep.execute import Batch, cut_batches
 from retention_assets.sweep.opening import openings_of
@@ -130,7 +129,7 @@ class _Round:
         nothing = self.context.only is not None or not datasets
         every = np.empty(0, np.int64) if nothing else self.context.ledger.sweeps.due(*where)
         # what shares data is checked together
-        for ids in _sliced(every, max(first, len(every)) if shares_data(self.store) else first):
+        for ids in _sliced(every, max(first, len(every)) if self.store.shares_data else first):
             if self.context.stop.is_set() or not self.active:
                 break
             yield ids.tolist()
@@ -144,7 +143,7 @@ class _Round:
         whole = {sweep.dataset for sweep in self._active() if sweep.reading.chains_of is None}
         # A store that guards its deletions is asked again before the first batch in any case, and a token of a large dataset
         # takes a scan of it.
-        lately = moment().running - READ_LATELY if self.store.capabilities.guards else float("inf")
+        lately = moment().running - READ_LATELY if self.store.guards else float("inf")
         asked = {name for name in whole if self.active[name].reading.asked_at < lately}
         self._read_again((self._stale(asked) if asked else set()) | (self.active.keys() - whole), whole=True)
         for sweep in self._active():
@@ -156,7 +155,7 @@ class _Round:
             self._check_reading(sweep, "nothing of {} is swept")
 
     def _read_again(self, datasets: Collection[str], whole: bool = False) -> None:
-        if self.store.capabilities.reads_some:
+        if self.store.reads is Reads.SOME:
             self._read_selected_again(self._active(datasets))
             return
         for sweep in self._active(datasets):
@@ -182,7 +181,7 @@ class _Round:
     def _read_chains(self, due: pa.Table) -> None:
         # The token of a dataset of which earlier slices have deleted does not tell whether others changed it, and reading it
         # whole for each slice would take quadratic time.
-        if not self.store.capabilities.reads_chains:
+        if self.store.reads is not Reads.BRANCHES:
             return
         for name, rows in by_dataset(due).items():
             if len((sweep := self.active[name]).done_before):
@@ -313,15 +312,15 @@ class _Round:
         for sweep in self._active(names):
             sweep.permit.check_against(str(protections[0]))
             sweep.checked_under = protections
-        log, capabilities = self._log_of(names), self.store.capabilities
-        result = self.context.recheck.check(log, rows, capabilities, self._wanted_again(rows))
+        log = self._log_of(names)
+        result = self.context.recheck.check(log, rows, self.store, self._wanted_again(rows))
         self.checked = self.checked.with_(result, rows["id"].to_pylist())
         self.hidden -= names
         if result.spared:
             self._spare(rows.filter(rows_of_marks(rows, result.spared)), result.spared)
         goes = rows.filter(pc.and_(rows_of_marks(rows, result.go), pc.not_equal(rows["status"], "SWEPT")))
         keepers = self.context.recheck.file_holds()
-        faults = self.context.independent_check.faults(log, goes, capabilities.log_is_complete, self.context.as_of, keepers)
+        faults = self.context.independent_check.faults(log, goes, self.store.log_is_complete, self.context.as_of, keepers)
         for sweep in self._active(faults):
             self._take_out(sweep, Refused(faults[sweep.dataset]))
         for sweep in self._active(names):
@@ -348,7 +347,7 @@ class _Round:
         protections = self._protections()
         changed = {sweep.dataset for sweep in self._active(batch.targets) if sweep.checked_under != protections}
         # a store's log does not change with holds and realms: where reading is slow, only changed datasets are read again
-        protected = set() if self.store.capabilities.reads_some else changed
+        protected = set() if self.store.reads is Reads.SOME else changed
         stale = self._stale([name for name in unguarded if name in self.active and name not in protected])
         changed |= stale
         if not changed:
@@ -399,7 +398,7 @@ class _Round:
             sweep.result.planned += sweep.plan.marks
         rows = self._rows_of_active(rows, plans.marks)
         present = ledger.clock.present(self.context.as_of)
-        untils = self.context.recheck.untils_of(rows, present) if self.store.capabilities.undo else {}
+        untils = self.context.recheck.untils_of(rows, present) if self.store.settings.undo_fault is None else {}
         names, ids = rows["dataset"].to_pylist(), rows["id"].to_pylist()
         facts = {
             "note": [planned[mark].note for mark in ids],
@@ -430,7 +429,7 @@ class _Round:
 
     def _batches(self, rows: pa.Table) -> Iterator[Batch]:
         # at the pace of their policies, until a stop
-        together = {mark: mark for mark in rows["id"].to_pylist()} if shares_data(self.store) else {}
+        together = {mark: mark for mark in rows["id"].to_pylist()} if self.store.shares_data else {}
         for batch in cut_batches(rows, self.context.recheck.sweeps_of(rows), together | {**self.checked.together}):
             if self.context.stop.is_set() or not any(name in self.active for name in batch.targets):
                 continue
@@ -451,7 +450,7 @@ class _Round:
         # Datasets whose tokens are checked before a batch: its own. Where the store guards its deletions: all `names` before
         # the first batch, and those that have not begun when another one begins, unless it was asked lately. Their notes are
         # younger than the reading, so they cover changes in between.
-        if not self.store.capabilities.guards:
+        if not self.store.guards:
             return batch.targets.keys()
         is_first, waiting = not began, names - began
         begins = bool(waiting & batch.targets.keys())
@@ -522,7 +521,7 @@ class _Round:
         answers: dict[str, list[Settlement]] = {}
         datasets, stale = self._active(targets), set[str]()
         for number, sweep in enumerate(datasets):
-            if number and not self.store.capabilities.guards and not self._was_asked_lately():
+            if number and not self.store.guards and not self._was_asked_lately():
                 # earlier datasets of this batch may have taken long
                 stale = self._stale([later.dataset for later in datasets[number:]])
             if sweep.dataset in stale:

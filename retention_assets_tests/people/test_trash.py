@@ -12,7 +12,6 @@ from retention_assets.errors import Withheld
 from retention_assets.ledger import AskedBy
 from retention_assets.outcomes import Order
 from retention_assets.policy import text_of
-from retention_assets.stores.protocol import LocatedStore
 from retention_assets.sweep import hold_leases
 from retention_assets_tests.histories import AS_OF
 from retention_assets_tests.ledger.states import change_leases, ids, take_lease, write_past_ledger
@@ -237,7 +236,6 @@ def is_unsound(lake: Lake) -> None:
 
 def has_moved(lake: Lake) -> None:
     store = lake.stores["lake"]
-    assert isinstance(store, LocatedStore)
     with lake.opened() as ledger:
         # as each run notes it
         ledger.places.note({"lake": str(store.place("lake/d"))}, "run", "The store joins.", {})

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -201,6 +202,9 @@ class Sick(FilesStore):
     settings: FilesSettings = field(
         default_factory=lambda: FilesSettings(name="lake", kind="files", log="log", data="data/{dataset}/{transaction}")
     )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(Sick, **vars(self)), ()
 
     def datasets(self) -> list[str]:
         if not self.lists:

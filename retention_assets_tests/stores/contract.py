@@ -17,6 +17,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
+from operator import attrgetter
 from threading import Lock
 
 import pytest
@@ -25,15 +27,16 @@ from retention_assets.clock import now
 from retention_assets.errors import Withheld
 from retention_assets.frames import LINES, sound_log
 from retention_assets.outcomes import Order, Outcome
+from retention_assets.policy import parse_duration
 from retention_assets.stores.dry_run import RecordingStore
 from retention_assets.stores.protocol import (
-    LocatedStore,
+    Only,
     Permit,
+    Reads,
     Remains,
     Store,
     SweptTarget,
     Target,
-    UndoStore,
     always,
     data_finder,
     is_same_place,
@@ -41,6 +44,18 @@ from retention_assets.stores.protocol import (
 )
 
 CHAIN = ("T1", "T2", "T3", "T4", "T5")
+# public names of the base of stores: all, those that are facts, and orders
+METHODS = {name for name in vars(Store) if not name.startswith("_")} | {"settings"}
+FACTS = ("log_is_complete", "reads", "guards", "shares_data", "drops_refs", "parts_at", "expiry")
+ORDERS = {"sweep", "carry_out", "expire", "postpone"}
+
+
+def facts_of(store: Store) -> dict[str, object]:
+    return {name: _fact(name, store) for name in FACTS}
+
+
+def _fact(name: str, store: Store) -> object:
+    return attrgetter(name)(store)
 
 
 def write_chains(environment: "Environment") -> dict[str, str]:
@@ -99,7 +114,7 @@ class Environment(ABC):
         return {}
 
     def occupy(self, dataset: str, transaction: str) -> None:
-        """Put something else where a transaction was that is set aside. Only asked of stores with the capability `undo`."""
+        """Put something else where a transaction was that is set aside. Only asked of stores that can set aside."""
         raise NotImplementedError
 
     @abstractmethod
@@ -115,14 +130,13 @@ class Contract:
 
     def test_it_speaks_the_protocol(self, environment: Environment) -> None:
         store = environment.store()
-        assert isinstance(store, Store)
         assert {dataset.partition("/")[0] for dataset in environment.datasets} == {store.name}
 
     def test_a_store_that_is_open_travels_and_answers_the_same(self, environment: Environment) -> None:
         store = environment.store()
-        answers = (store.name, store.capabilities, store.datasets())
+        answers = (store.name, facts_of(store), store.datasets())
         travelled: Store = pickle.loads(pickle.dumps(store))
-        assert (travelled.name, travelled.capabilities, travelled.datasets()) == answers
+        assert (travelled.name, facts_of(travelled), travelled.datasets()) == answers
         assert travelled.read(environment.datasets).equals(store.read(environment.datasets))
 
     def test_every_dataset_is_found_and_read_as_it_was_written(self, environment: Environment, ids: dict[str, str]) -> None:
@@ -265,15 +279,75 @@ class Contract:
     def test_what_is_left_is_said_as_it_is_or_not_at_all(self, environment: Environment, ids: dict[str, str]) -> None:
         store, dataset, names = environment.store(), environment.datasets[0], [ids["T1"], ids["T2"]]
         notes = {one.transaction: one.note for one in store.prepare(dataset, names)}
-        if not isinstance(store, LocatedStore):
-            return
         targets = [Target(name, notes[name]) for name in names]
         assert set(store.remains(dataset, targets).values()) <= {Remains.ALL, Remains.UNKNOWN}
         store.sweep(dataset, targets[:1], 1)
         before = environment.everything()
         found = store.remains(dataset, targets)
+        if store.place(dataset) is None:
+            # who can't tell where the data is can't tell what is left of it
+            assert found == {}
+            return
         assert found[names[0]] in (Remains.NOTHING, Remains.FREED)
         assert found[names[1]] in (Remains.ALL, Remains.UNKNOWN)
+        assert environment.everything() == before
+
+    def test_a_dry_run_answers_as_the_store_does_and_changes_nothing(
+        self, environment: Environment, ids: dict[str, str]
+    ) -> None:
+        """Every method of the base, but for looks, which only a store that reads SOME takes."""
+        store, dataset, names = environment.store(), environment.datasets[0], [ids["T1"], ids["T2"]]
+        notes = {one.transaction: one.note for one in store.prepare(dataset, names)}
+        targets, far = (
+            [Target(name, notes[name], place_known=True, aside="7/1") for name in names],
+            now() + timedelta(days=9_000),
+        )
+        only = Only({dataset: names})
+        questions: dict[str, Callable[[Store], object]] = {
+            "name": lambda one: one.name,
+            "settings": lambda one: one.settings,
+            "innermost": lambda one: type(one.innermost),
+            **{fact: partial(_fact, fact) for fact in FACTS},
+            "datasets": lambda one: one.datasets(),
+            "shares": lambda one: one.shares(environment.datasets),
+            "read": lambda one: one.read(environment.datasets).to_pylist(),
+            "read only some": lambda one: one.read([dataset], only if one.reads is not Reads.WHOLE else None).to_pylist(),
+            "tokens": lambda one: one.tokens(environment.datasets),
+            "policies": lambda one: list(one.policies()),
+            "present": lambda one: one.present() is None,
+            "place": lambda one: one.place(dataset),
+            "store_place": lambda one: one.store_place(),
+            "data_finder": lambda one: sorted(one.data_finder(dataset)(names)),
+            "warnings": lambda one: one.warnings(),
+            "policy_warnings": lambda one: one.policy_warnings([]),
+            "undo_warnings": lambda one: one.undo_fault() or one.undo_warnings(parse_duration("7d")),
+            "undo_fault": lambda one: one.undo_fault(),
+            "accepted_cascades": lambda one: one.accepted_cascades(),
+            "explain_needs": lambda one: one.explain_needs(dataset, names[0]),
+            "know_swept": lambda one: one.know_swept(dataset, [], [], []),
+            "check_needs": lambda one: one.check_needs(dataset, names, []),
+            "wanted_again": lambda one: one.wanted_again(dataset, names),
+            "has_looked": lambda one: one.has_looked,
+            "among": lambda one: type(one.among(2).innermost),
+            "prepare": lambda one: one.prepare(dataset, names),
+            "remains": lambda one: one.remains(dataset, targets),
+            "find_postponable": lambda one: list(one.find_postponable(dataset, far, (), None)) if one.expiry else [],
+            "count_expiring": lambda one: one.count_expiring(dataset, now(), far, ()) if one.expiry else [],
+        }
+        before, recording = environment.everything(), RecordingStore(environment.store())
+        assert {part: ask(recording) for part, ask in questions.items()} == {
+            part: ask(store) for part, ask in questions.items()
+        }
+        assert METHODS - {*questions} == {"answer_by", "close", "look", "was_looked_at", *ORDERS}
+        for order in Order:
+            assert {one.outcome for one in recording.carry_out(order, dataset, targets, 2)} == {order.done}
+        assert {one.outcome for one in recording.sweep(dataset, targets, 2)} == {Outcome.DELETED}
+        assert {one.outcome for one in recording.expire(dataset, targets, far, 2)} == {Outcome.EXPIRING}
+        assert {one.outcome for one in recording.postpone(dataset, targets, far, far)} == {Outcome.EXPIRING}
+        assert (recording.place(dataset, claim=True), recording.store_place(claim=True)) == (
+            store.place(dataset),
+            store.store_place(),
+        )
         assert environment.everything() == before
 
     def test_what_failed_can_be_swept_once_it_is_mended(self, environment: Environment, ids: dict[str, str]) -> None:
@@ -318,7 +392,7 @@ class Contract:
 
 
 class UndoContract:
-    """Promises of stores with the capability `undo`; a second base of their contract's subclass."""
+    """Promises of stores that can set data aside (`undo`); a second base of their contract's subclass."""
 
     @pytest.fixture
     def undo(self, environment: Environment, ids: dict[str, str]) -> "Undo":
@@ -327,8 +401,7 @@ class UndoContract:
     @pytest.mark.usefixtures("ids")
     def test_it_says_that_it_can_and_leaves_nothing_behind(self, environment: Environment) -> None:
         store, before = environment.store(), environment.everything()
-        assert isinstance(store, UndoStore)
-        assert (store.capabilities.undo, store.undo_fault()) == (True, None)
+        assert (store.settings.undo_fault, store.undo_fault()) == (None, None)
         assert environment.everything() == before
 
     def test_what_is_set_aside_is_out_of_sight_and_comes_back_to_the_byte(self, environment: Environment, undo: "Undo") -> None:
@@ -419,7 +492,6 @@ class Undo:
         """Give an order; the bytes by outcome."""
         targets = [replace(target, begun_earlier=begun) for target in self.targets.values()]
         store = self.environment.store()
-        assert isinstance(store, UndoStore)
         results = store.carry_out(order, self.dataset, targets, 2, permit)
         assert {result.transaction for result in results} == self.targets.keys()
         self.error = " ".join(result.error or "" for result in results)
@@ -428,13 +500,11 @@ class Undo:
 
     def remains(self) -> Mapping[str, Remains]:
         store = self.environment.store()
-        assert isinstance(store, LocatedStore)
         return store.remains(self.dataset, [replace(target, begun_earlier=True) for target in self.targets.values()])
 
 
 def _place(environment: Environment, dataset: str, claim: bool = False) -> str | None:
-    store = environment.store()
-    return store.place(dataset, claim) if isinstance(store, LocatedStore) else None
+    return environment.store().place(dataset, claim)
 
 
 class Permits:

@@ -145,10 +145,7 @@ def test_a_row_that_moves_to_another_realm_is_not_swept_with_the_first(units: Un
     assert units.there() == ["a", "b"]
 
 
-class Logged:
-    def __init__(self, settings: StoreSettings) -> None:
-        self.name, self.settings = settings.name, settings
-
+class Logged(ToyStore):
     def tokens(self, datasets: Sequence[str]) -> dict[str, str]:
         return {name: "t" for name in datasets if name != "s/gone"}
 

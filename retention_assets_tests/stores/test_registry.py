@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from retention_assets.errors import BadInput, Problem
+from retention_assets.errors import BadInput, Problem, Refused
 from retention_assets.settings import Settings, load_settings
-from retention_assets.stores.registry import BUILT_IN, GROUP, kind_named, known_kinds
+from retention_assets.stores.registry import BUILT_IN, GROUP, kind_named, known_kinds, open_store
 
 # What a package outside would write: a place, a URL and a key of its own, with the base's strictness.
 LANCE = """
@@ -117,6 +117,59 @@ def test_a_broken_package_is_named(tmp_path: Path, site: Site, source: str, what
     assert (found.key, found.value, found.line) == ("stores[0].kind", "'lance'", 1)
     assert found.expected == f"a StoreKind named lance at {module}:KIND"
     assert found.remedy == "Mend or uninstall the package retention-lance."
+
+
+# As a package wrote it for release 0.2.0, where `Store` was a protocol.
+OLD = """
+from retention_assets.stores.protocol import Capabilities, Only
+
+class LanceStore:
+    capabilities = Capabilities(undo=True)
+"""
+PORT = "Derive its class from Store of retention_assets.stores.protocol, as docs/stores/your-own.md says for each protocol and capability"
+
+
+def test_a_kind_written_for_an_earlier_release_is_told_where_to_change_what(tmp_path: Path, site: Site) -> None:
+    module = site.install("retention-lance", f"{OLD}{LANCE}")
+    found = problem(tmp_path, STORE % "")
+    assert found.what == (
+        f"is brought by retention-lance ({module}:KIND), which was written for another version of retention_assets: "
+        f"{site.folder}/{module}.py:2 has 'from retention_assets.stores.protocol import Capabilities, Only'"
+    )
+    assert found.remedy == f"{PORT}, or install a newer package."
+
+
+@pytest.mark.parametrize(
+    ("store", "what"),
+    [
+        pytest.param(OLD, "another version of retention_assets: {old}:2 has 'from retention_assets", id="asks for old names"),
+        pytest.param(
+            "class LanceStore:\n    def __init__(self, _): ...", "0.2.0 or earlier: {name}.LanceStore is", id="is no Store"
+        ),
+    ],
+)
+def test_a_store_written_for_an_earlier_release_is_told_once_it_is_opened(
+    tmp_path: Path, site: Site, store: str, what: str
+) -> None:
+    old = site.folder / f"old_{site.folder.parent.name}.py"
+    old.write_text(store)
+    opener = LANCE.replace("lambda settings: None", f"opens('{old.stem}:LanceStore')").replace(
+        "import StoreKind", "import StoreKind, opens"
+    )
+    site.install("retention-lance", opener)
+    (lance,) = read(tmp_path, STORE % "").stores
+    with pytest.raises(Refused) as refusal:
+        open_store(lance)
+    assert what.format(old=old, name=old.stem) in str(refusal.value)
+    assert str(refusal.value).endswith(f"{PORT}, or install a newer package.")
+
+
+def test_a_driver_that_is_missing_is_no_earlier_release(tmp_path: Path, site: Site) -> None:
+    opener = LANCE.replace("lambda settings: None", "opens('a_driver_that_is_not_installed:Lance')")
+    site.install("retention-lance", opener.replace("import StoreKind", "import StoreKind, opens"))
+    (lance,) = read(tmp_path, STORE % "").stores
+    with pytest.raises(ModuleNotFoundError, match="a_driver_that_is_not_installed"):
+        open_store(lance)
 
 
 def test_a_broken_package_harms_nobody_who_does_not_use_it(tmp_path: Path, site: Site) -> None:

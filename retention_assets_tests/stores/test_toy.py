@@ -90,6 +90,13 @@ class Toys(Environment):
         (self.root / "log.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
 
 
+def test_the_example_of_the_documents_is_the_store_that_passes_the_contract() -> None:
+    page = (Path(toy.__file__).parents[2] / "docs/stores/your-own.md").read_text()
+    example = page.partition("```python\n")[2].partition("```")[0]
+    assert example == Path(toy.__file__).read_text()
+    assert len(example.splitlines()) <= 80
+
+
 class TestToyStore(Contract):
     @pytest.fixture
     def environment(self, settings: Settings) -> Environment:

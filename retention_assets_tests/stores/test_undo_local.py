@@ -14,7 +14,7 @@ import pytest
 
 from retention_assets.errors import Refused
 from retention_assets.outcomes import Order, Outcome
-from retention_assets.stores.places import DeletionPace, DueObject, TrashPlace, open_place
+from retention_assets.stores.places import DeletionPace, DueObject, Place, open_place
 from retention_assets_tests.stores.contract import Environment, Undo, write_chains
 from retention_assets_tests.stores.files.environments import LocalFiles
 from retention_assets_tests.stores.objects.environments import LocalObjects
@@ -51,10 +51,8 @@ class Due(Undo):
         self.inner = "part.parquet" if kind == "files" else ""
 
     @property
-    def place(self) -> TrashPlace:
-        place = open_place(str(self.root))
-        assert isinstance(place, TrashPlace)
-        return place
+    def place(self) -> Place:
+        return open_place(str(self.root))
 
     def act(self, act: Order, begun: bool = False) -> Outcome:
         [outcome] = self.order(act, begun)

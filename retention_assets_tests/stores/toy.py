@@ -1,4 +1,4 @@
-"""A kind of store as a package outside would bring it: a folder with one log and, for each transaction, one file."""
+"""A kind of store as a package outside brings it: a folder with one log and, for each transaction, one file."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -12,9 +12,9 @@ from retention_assets.exchange import datasets_in, read_file
 from retention_assets.frames import LINES
 from retention_assets.outcomes import Outcome
 from retention_assets.settings.places import LocalPath
-from retention_assets.stores.protocol import Capabilities, Only, Permit, PreparedTarget, SweptTarget, Target, always
+from retention_assets.stores.protocol import Only, Permit, PreparedTarget, Store, SweptTarget, Target, always
 from retention_assets.stores.registry import StoreKind
-from retention_assets.stores.settings import LazyStore, StoreSettings
+from retention_assets.stores.settings import StoreSettings
 
 
 class ToySettings(StoreSettings):
@@ -26,10 +26,8 @@ class ToySettings(StoreSettings):
         return str(self.root)
 
 
-class ToyStore(LazyStore[ToySettings]):
-    @property
-    def capabilities(self) -> Capabilities:
-        return Capabilities()
+class ToyStore(Store):
+    settings: ToySettings
 
     @property
     def log(self) -> Path:
@@ -38,32 +36,20 @@ class ToyStore(LazyStore[ToySettings]):
     def datasets(self) -> list[str]:
         return sorted(datasets_in(self.log))
 
-    def shares(self, datasets: Sequence[str]) -> list[tuple[str, ...]]:
-        return [tuple(datasets)] if datasets else []
-
-    def read(self, datasets: Sequence[str], only: Only | None = None) -> pa.Table:  # noqa: ARG002 - the protocol's
+    def read(self, datasets: Sequence[str], only: Only | None = None) -> pa.Table:  # noqa: ARG002 - it is read whole
         return read_file(self.log, datasets) if datasets else LINES.empty_table()
 
     def tokens(self, datasets: Sequence[str]) -> Mapping[str, str]:
         return dict.fromkeys(set(datasets) & set(self.datasets()), hashlib.sha256(self.log.read_bytes()).hexdigest())
 
-    def warnings(self) -> list[str]:
-        return []
-
     def prepare(self, dataset: str, transactions: Sequence[str]) -> list[PreparedTarget]:
         found = {name: self._file(dataset, name) for name in transactions}
         return [PreparedTarget(name, file.stat().st_size if file.is_file() else 0) for name, file in found.items()]
 
-    def sweep(
-        self,
-        dataset: str,
-        targets: Sequence[Target],
-        parallelism: int,  # noqa: ARG002 - the protocol's
-        permit: Permit = always,
-    ) -> list[SweptTarget]:
-        return [self._sweep(target.transaction, self._file(dataset, target.transaction), permit) for target in targets]
+    def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int, permit: Permit = always) -> list[SweptTarget]:  # noqa: ARG002 - one after the other
+        return [self._delete(target.transaction, self._file(dataset, target.transaction), permit) for target in targets]
 
-    def _sweep(self, transaction: str, file: Path, permit: Permit) -> SweptTarget:
+    def _delete(self, transaction: str, file: Path, permit: Permit) -> SweptTarget:
         try:
             permit()
             size = file.stat().st_size

@@ -133,8 +133,7 @@ class Game:
         self.check_end()
         self.opened.close()
         # A server has room for so many connections, and there are hundreds of games.
-        if close := getattr(self.store, "close", None):
-            close()
+        self.store.close()
 
     # --- events -------------------------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ Does not belong here: what should be left.
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,8 +17,6 @@ import pyarrow as pa
 from retention_assets.policy import Duration, Hold
 from retention_assets.stores.dry_run import RecordingStore
 from retention_assets.stores.protocol import (
-    Capabilities,
-    LocatedStore,
     Only,
     Permit,
     PreparedTarget,
@@ -183,12 +181,11 @@ class Told(RecordingStore):
 
     def __init__(self, store: Store, tell: Callable[[str, str], object], guards: bool | None = None) -> None:
         super().__init__(store)
-        self.tell, self.guards = tell, guards
+        self.tell, self.guarding = tell, guards
 
     @property
-    def capabilities(self) -> Capabilities:
-        own = self.store.capabilities
-        return own if self.guards is None else replace(own, guards=self.guards)
+    def guards(self) -> bool:
+        return self.store.guards if self.guarding is None else self.guarding
 
     def read(self, datasets: Sequence[str], only: Only | None = None) -> pa.Table:
         rows = super().read(datasets, only)
@@ -202,7 +199,7 @@ class Told(RecordingStore):
 
     def place(self, dataset: str, claim: bool = False) -> str | None:
         self.tell("place", dataset)
-        return self.store.place(dataset, claim) if isinstance(self.store, LocatedStore) else None
+        return self.store.place(dataset, claim)
 
     def prepare(self, dataset: str, transactions: Sequence[str]) -> list[PreparedTarget]:
         self.tell("prepare", dataset)

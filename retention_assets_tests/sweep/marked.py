@@ -79,7 +79,7 @@ class MarkedStore:
     @contextmanager
     def dealt(self, ledger: Ledger, parts: int | Sequence[NameRange]) -> Iterator[list[DatasetPart]]:
         """Parts, while whoever dealt them out is there."""
-        together = self.environment.store().capabilities.parts_at
+        together = self.environment.store().parts_at
         assert together is not None
         marks = len(self.due)
         ranges = ledger.parts.cut(self.dataset, DUE, marks, parts, together) if isinstance(parts, int) else parts

@@ -21,6 +21,7 @@ def needed(transaction: str, by: str = "S6") -> SweptTarget:
 
 
 class SharingFiles(FilesStore):
+    shares_data = True
     # to orders to delete, by transaction
     answers: ClassVar[dict[str, SweptTarget]] = {}
     # each question and order, with the deleted ones and those set aside of which it was told right before

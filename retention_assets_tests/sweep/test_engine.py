@@ -4,7 +4,6 @@ import json
 import os
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from retention_assets.policy import text_of
 from retention_assets.stores.dry_run import RecordingStore
 from retention_assets.stores.files.log import FilesLog
 from retention_assets.stores.files.store import FilesStore
-from retention_assets.stores.protocol import Capabilities, Permit, PreparedTarget, Store, SweptTarget, Target, always
+from retention_assets.stores.protocol import Permit, PreparedTarget, Store, SweptTarget, Target, always
 from retention_assets.sweep import Sweeper
 from retention_assets_tests.clocks import set_clock
 from retention_assets_tests.ledger.states import write_past_ledger
@@ -370,9 +369,7 @@ def test_progress_is_told_after_each_batch_and_at_the_end(lake: Lake) -> None:
 class Complete(RecordingStore):
     """A store whose log is its data."""
 
-    @property
-    def capabilities(self) -> Capabilities:
-        return replace(self.store.capabilities, log_is_complete=True)
+    log_is_complete = True
 
 
 @pytest.mark.parametrize("kind", [RecordingStore, Complete])

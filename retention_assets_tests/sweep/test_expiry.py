@@ -6,7 +6,6 @@ database, with what housekeeping puts off.
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
@@ -15,11 +14,11 @@ import pytest
 from retention_assets.environment import Environment
 from retention_assets.evaluation.rules_in_force import load_rulebook
 from retention_assets.outcomes import Outcome
-from retention_assets.policy import Hold, Keeper, RetainRule
+from retention_assets.policy import Hold, Keeper, RetainRule, parse_duration
 from retention_assets.stores.dry_run import RecordingStore
 from retention_assets.stores.protocol import (
-    Capabilities,
     ExpiryCount,
+    ExpiryTerms,
     Permit,
     PreparedTarget,
     Store,
@@ -46,6 +45,9 @@ HOLD = "{name: legal, datasets: ['lake/*'], transactions: ['S2'], reason: case 7
 class Expires(RecordingStore):
     """A store that expires what has passed its time, when its own night comes."""
 
+    expiry = ExpiryTerms(days=1, length=parse_duration("1d"))
+    log_is_complete = True
+
     def __init__(self, lake: Lake) -> None:
         super().__init__(lake.stores["lake"])
         self.file = lake.folder / "log" / "lake-d.jsonl"
@@ -55,10 +57,6 @@ class Expires(RecordingStore):
         self.asked: list[tuple[bool, dict[str, str | None], int]] = []
         # What it gives its time and then says of it.
         self.says: dict[str, Outcome] = {}
-
-    @property
-    def capabilities(self) -> Capabilities:
-        return replace(self.store.capabilities, expiry=True, log_is_complete=True)
 
     def prepare(self, dataset: str, transactions: Sequence[str]) -> list[PreparedTarget]:  # noqa: ARG002 - the protocol's
         return [PreparedTarget(name, None, f"note of {name}") for name in transactions]
@@ -492,9 +490,7 @@ def test_a_store_that_expires_nothing_by_itself_is_left_alone(tmp_path: Path, cy
 # --- a store that can't be asked ---
 
 
-@pytest.mark.parametrize(
-    "part", ["capabilities", "postponement_terms", "datasets", "find_postponable", "postpone", "count_expiring"]
-)
+@pytest.mark.parametrize("part", ["expiry", "datasets", "find_postponable", "postpone", "count_expiring"])
 def test_whatever_a_store_raises_is_told_and_the_next_one_is_looked_at(
     tmp_path: Path, cycle: Cycle, units: Units, part: str
 ) -> None:
@@ -504,8 +500,7 @@ def test_whatever_a_store_raises_is_told_and_the_next_one_is_looked_at(
         raise KeyError("expires_at")
 
     # Of a class of its own, so that the other one is well.
-    is_value = part in ("capabilities", "postponement_terms")
-    broken = type("Broken", (RecordsStore,), {part: property(breaks) if is_value else breaks})
+    broken = type("Broken", (RecordsStore,), {part: property(breaks) if part == "expiry" else breaks})
     (tmp_path / "other.db").touch()
     other = Units(f"sqlite:///{tmp_path / 'other.db'}", ttl={"document_ttl": "180d"}, store_name="aaa")
     units.has("a", closed=None, expires=SOON)

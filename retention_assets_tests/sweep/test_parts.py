@@ -5,8 +5,10 @@ store.
 import os
 import signal
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from inspect import signature
+from operator import attrgetter
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -16,13 +18,13 @@ import pytest
 
 from retention_assets.evaluation.rules_in_force import RulesInForce
 from retention_assets.frames import DATASETS, INSTANT, LOG, Log
-from retention_assets.outcomes import Outcome
+from retention_assets.outcomes import Order, Outcome
 from retention_assets.policy import Duration, Policy, Sweep
-from retention_assets.stores import protocol
 from retention_assets.stores.dry_run import RecordedDeletion, RecordingStore
-from retention_assets.stores.protocol import SweptTarget, Target
+from retention_assets.stores.protocol import Store, SweptTarget, Target
 from retention_assets.sweep import StoreReading, classes_of, opening, opening_of, stop_on_signals
 from retention_assets.sweep.execute import cut_batches, pause
+from retention_assets_tests.architecture import ORDERS
 from retention_assets_tests.histories import AS_OF
 from retention_assets_tests.ledger.states import CLOSED_LATER, FIRST_LIFE, NO_TIMES, OPENED_LATER, Times
 from retention_assets_tests.sweep.lakes import FIVE, Lake
@@ -69,24 +71,35 @@ def test_a_recording_store_writes_down_times_that_would_be_given_and_none_that_w
     ]  # fmt: skip
 
 
-def test_a_recording_store_has_no_method_of_the_protocols_but_those_that_read_or_record(lake: Lake) -> None:
-    protocols = [kind for kind in vars(protocol).values() if getattr(kind, "_is_runtime_protocol", False)]
-    names = {name for kind in protocols for name in vars(kind) if not name.startswith("_")}
-    assert {"sweep", "expire", "postpone", "look"} <= names
-    passed_on = {"name", "capabilities", "datasets", "shares", "read", "tokens", "warnings"}
-    passed_on |= {
-        "prepare",
-        "know_swept",
-        "check_needs",
-        "wanted_again",
-        "present",
-        "place",
-        "remains",
-        "undo_fault",
-        "undo_warnings",
+def test_a_recording_store_passes_on_every_method_of_the_base_but_orders(lake: Lake) -> None:
+    """What it answered by a default of the base would part the dry run from the run."""
+    public = {name: member for name, member in vars(Store).items() if not name.startswith("_")}
+    assert public.keys() - vars(RecordingStore).keys() == set()
+    calls: list[tuple[str, object]] = []
+
+    def told(name: str, *asked: object) -> list[object]:
+        calls.append((name, asked))
+        return []
+
+    def telling(name: str) -> Callable[..., list[object]]:
+        return lambda _, *asked: told(name, *asked)
+
+    methods = {
+        name: property(telling(name)) if isinstance(member, property) else telling(name) for name, member in public.items()
     }
-    recording = RecordingStore(lake.stores["lake"])
-    assert {name for name in names if hasattr(recording, name)} == {*passed_on, "sweep", "carry_out", "expire"}
+    recording = RecordingStore(
+        type("Echo", (Store,), {**methods, "among": lambda store, _: store})(lake.stores["lake"].settings)
+    )
+    for name, member in public.items():
+        asked = () if isinstance(member, property) else (*signature(member).parameters,)[1:]
+        if name in ORDERS:
+            assert attrgetter(name)(recording)(*(Order.DELETE if one == "order" else () for one in asked)) == []
+            assert calls == [], name
+        elif name != "among":
+            (attrgetter(name)(recording) if isinstance(member, property) else attrgetter(name)(recording)(*asked))
+            assert calls == [(name, asked if "claim" not in asked else asked[:-1])]
+        calls.clear()
+    assert recording.among(1) is recording
 
 
 # --- what was read ---

@@ -17,7 +17,7 @@ from retention_assets.evaluation.rules_in_force import load_rulebook
 from retention_assets.outcomes import Outcome
 from retention_assets.people.plan import PlanRequest, make_plan
 from retention_assets.pipeline.head_file import place_faults
-from retention_assets.stores.protocol import KNOWN_BY, LocatedStore
+from retention_assets.stores.protocol import KNOWN_BY
 from retention_assets.sweep import Sweeper, SweepResult
 from retention_assets_tests.ledger.states import change_leases
 from retention_assets_tests.stores.places.mounts import run_with_mounts
@@ -264,7 +264,6 @@ def test_where_other_data_of_the_log_is_what_is_not_there_is_gone(lake: Lake, si
 def test_a_store_says_where_it_is_and_a_file_by_which_it_is_known_is_no_data(lake: Lake) -> None:
     lake.has(FIVE)
     (store,) = lake.stores.values()
-    assert isinstance(store, LocatedStore)
     assert store.place("lake/d") == str(lake.folder / "data")
     shutil.rmtree(lake.folder / "data" / "d")
     (lake.folder / "data" / ".retention-store").write_text("0" * 32)

@@ -1,12 +1,12 @@
 """Undo where the store can't do it, or can't do it now: marks wait, or stay begun, and nothing is said to be whole that is not."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from retention_assets.outcomes import Outcome
-from retention_assets.stores.protocol import Capabilities
+from retention_assets.stores.protocol import Store
+from retention_assets.stores.settings import StoreSettings
 from retention_assets_tests.sweep.lakes import ALL, DUE, FIVE, OLD, Lake, Told
 from retention_assets_tests.sweep.test_undo import UNDO, aside, bytes_of, dies_before, in_sight
 
@@ -16,9 +16,9 @@ SOME = "where: \"transaction {} ('S1', 'S2')\""
 class DeletesOnly(Told):
     """A store that can't set anything aside, as a database."""
 
-    @property
-    def capabilities(self) -> Capabilities:
-        return replace(super().capabilities, undo=False)
+    def __init__(self, store: Store) -> None:
+        super().__init__(store, lambda *_: None)
+        self.settings = StoreSettings(name=store.name, kind="rows")
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def test_marks_wait_for_a_store_that_cannot_set_aside_while_others_go(lake: Lake
     assert lake.marks() == 5
     if begun:
         dies_before(lake, "sweep.dataset_sweep.execute_order")
-    swept = lake.sweeps(DUE, store=DeletesOnly(lake.stores["lake"], lambda *_: None))["lake/d"]
+    swept = lake.sweeps(DUE, store=DeletesOnly(lake.stores["lake"]))["lake/d"]
     assert swept.outcomes == {Outcome.DELETED: 3}
     assert swept.errors == [
         "policy old sets aside what it sweeps (undo), but lake can't do that, so its marks wait. Remove `undo`, or exclude lake/* "

@@ -25,7 +25,7 @@ from retention_assets.stores.aspects.rows import VERSION_AT, Key, Row, RowNote, 
 from retention_assets.stores.aspects.settings import AspectsSettings
 from retention_assets.stores.aspects.table import KEY, AspectsTable
 from retention_assets.stores.database import DatabaseStore
-from retention_assets.stores.protocol import Capabilities, Only, Permit, PreparedTarget, Remains, SweptTarget, Target, always
+from retention_assets.stores.protocol import Only, Permit, PreparedTarget, Remains, SweptTarget, Target, always
 
 ROWS_PER_SHARE = 1_000_000
 # urns whose chains are read at once
@@ -34,10 +34,11 @@ _URNS = 5_000
 # rest.
 
 
-class AspectsStore(DatabaseStore[AspectsSettings]):
+class AspectsStore(DatabaseStore):
     """A store over DataHub's table. Travels as its settings; reads the table's definition on first use."""
 
-    capabilities = Capabilities(log_is_complete=True, guards=True, reads_chains=True, parts_at=VERSION_AT)
+    settings: AspectsSettings
+    parts_at = VERSION_AT
 
     def __init__(self, settings: AspectsSettings) -> None:
         super().__init__(settings)

@@ -4,11 +4,10 @@ import hashlib
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import cast
 
 from retention_assets.outcomes import Order
 from retention_assets.stores.concurrency import map_concurrently
-from retention_assets.stores.places import TRASH, DeletionPace, DueObject, Entry, Place, TrashPlace
+from retention_assets.stores.places import TRASH, DeletionPace, DueObject, Entry, Place
 from retention_assets.stores.protocol import Permit, SweptTarget
 
 
@@ -48,7 +47,7 @@ class TableFiles:
         aside = [DueObject(name, aside=_folder_in_trash(name)) for name in names]
         sizes = {one.key: size_of(one.key) for one in aside}
         sizes |= {f"{TRASH}/{one.aside}/{one.key.rpartition('/')[2]}": sizes[one.key] for one in aside}
-        return cast(TrashPlace, self.place).carry_out(order, aside, check, self.permit, pace, self.parallelism)
+        return self.place.carry_out(order, aside, check, self.permit, pace, self.parallelism)
 
 
 def _folder_in_trash(name: str) -> str:

@@ -42,27 +42,25 @@ from retention_assets.stores.delta.promises import clone_warnings, pin_warnings,
 from retention_assets.stores.delta.readers import OtherTables, Streams, find_clones, read_streams
 from retention_assets.stores.delta.second_reader import check_needs
 from retention_assets.stores.delta.settings import DeltaSettings
-from retention_assets.stores.delta.sweep import TableOrder
+from retention_assets.stores.delta.sweep import VersionsOrder
 from retention_assets.stores.delta.table import Table
 from retention_assets.stores.delta.trash import TrashNotes, empty_trash, gone_from_trash
-from retention_assets.stores.places import Place, TrashPlace, open_place
+from retention_assets.stores.places import Place, open_place
 from retention_assets.stores.places.file_systems import server_time
 from retention_assets.stores.places.own_files import holds_anything, leave_identity, place_of_root
 from retention_assets.stores.protocol import (
-    Capabilities,
     FindData,
     Only,
     Permit,
     PreparedTarget,
     Remains,
+    Store,
     SweptTarget,
     Target,
     always,
     error_text,
 )
-from retention_assets.stores.settings import LazyStore
 
-_SHARE = 64
 _THREADS = 8
 # seconds for which a listing counts where nothing is deleted by it
 _LATELY = 5.0
@@ -91,8 +89,11 @@ class _Folders:
         return cls(named, same, beside)
 
 
-class DeltaStore(LazyStore[DeltaSettings]):
+class DeltaStore(Store):
     """A store over folders. Travels as its settings; remembers the tables it read."""
+
+    settings: DeltaSettings
+    shares_data = True
 
     def __init__(self, settings: DeltaSettings) -> None:
         super().__init__(settings)
@@ -105,20 +106,12 @@ class DeltaStore(LazyStore[DeltaSettings]):
         # logs as listed to find out which folders are tables, until they are asked for
         self._listed: dict[str, tuple[float, Sequence[LogFile]]] = {}
 
-    @property
-    def capabilities(self) -> Capabilities:
-        return Capabilities(undo=self.settings.undo_fault is None)
-
     def datasets(self) -> list[str]:
         self._looked_at = float("-inf")
         named = self._folders().named
         with ThreadPoolExecutor(_THREADS) as threads:
             has_log = threads.map(lambda folders: any([*map(self._may_hold_log, folders)]), named.values())
             return sorted(name for name, is_table in zip(named, has_log, strict=True) if is_table)
-
-    def shares(self, datasets: Sequence[str]) -> list[tuple[str, ...]]:
-        """Group datasets so that a task reads a group in seconds."""
-        return [tuple(datasets[first : first + _SHARE]) for first in range(0, len(datasets), _SHARE)]
 
     def read(self, datasets: Sequence[str], only: Only | None = None) -> pa.Table:  # noqa: ARG002 - it is read whole
         streams, folders = self._streams(), self._folders().named if datasets else {}
@@ -206,26 +199,22 @@ class DeltaStore(LazyStore[DeltaSettings]):
         )
         return prepare_versions(table, *facts)
 
-    def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int, permit: Permit = always) -> list[SweptTarget]:
-        """Delete the files that no other version needs."""
-        return self.carry_out(Order.DELETE, dataset, targets, parallelism, permit)
-
     def undo_fault(self) -> str | None:
         return self.settings.undo_fault or next((place.undo_fault() for place in self._trash()), None)
 
     def undo_warnings(self, undo: Duration) -> list[str]:
         return [text for place in self._trash() for text in place.lifecycle_warnings(undo)]
 
-    def _trash(self) -> Iterator[TrashPlace]:
+    def _trash(self) -> Iterator[Place]:
         # of one table: the others are below the same folders or in the same bucket
         for name in self.datasets()[:1]:
-            if (opened := self._open(name)) and isinstance(place := self._place(opened[0]), TrashPlace):
-                yield place
+            if opened := self._open(name):
+                yield self._place(opened[0])
 
     def carry_out(
         self, order: Order, dataset: str, targets: Sequence[Target], parallelism: int, permit: Permit = always
     ) -> list[SweptTarget]:
-        """Delete files of versions, move them to the trash of their table or back, or delete them there."""
+        """Delete files that no other version needs, move them to the trash of their table or back, or delete them there."""
         try:
             emptied = self._empty_trash_of_others(dataset, targets, parallelism, permit) if order is Order.DELETE_ASIDE else []
             if emptied:
@@ -236,7 +225,7 @@ class DeltaStore(LazyStore[DeltaSettings]):
                 raise Refused(f"there is no table {quote(dataset)} in the settings' folders. Nothing is recorded as gone")
             folder, table = opened
             files = TableFiles(self._place(folder), permit, parallelism)
-            if order is Order.SET_ASIDE and isinstance(files.place, TrashPlace) and (fault := files.place.undo_fault()):
+            if order is Order.SET_ASIDE and (fault := files.place.undo_fault()):
                 raise Refused(fault)
         except Exception as fault:  # noqa: BLE001 - drivers have exceptions of their own
             outcome = order.failed(in_doubt=any(target.begun_earlier for target in targets))
@@ -250,7 +239,7 @@ class DeltaStore(LazyStore[DeltaSettings]):
 
         table_id, announcer = table.id, Announcer(folder, self.settings.announce)
         claims, swept, notes = partial(self._others.claims, folder), self._swept_of(dataset), TrashNotes(folder)
-        answers = TableOrder(order, files, load, notes, claims, swept, announcer, permit).run(targets)
+        answers = VersionsOrder(order, permit, files, load, notes, claims, swept, announcer).run(targets)
         asides = {target.transaction: target.aside for target in targets if order.starts_in_trash}
         for answer in answers:
             if answer.transaction in asides and answer.outcome in (Outcome.RESTORED, Outcome.DELETED, Outcome.ALREADY_GONE):

@@ -4,8 +4,10 @@ No file of the log is changed or removed: what goes are files of the targets tha
 left, or what is there again, stays.
 """
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -30,23 +32,25 @@ from retention_assets.stores.delta.needs import (
 from retention_assets.stores.delta.table import Table
 from retention_assets.stores.delta.trash import Noted, TrashNotes, gone_from_trash
 from retention_assets.stores.places import Entry
-from retention_assets.stores.protocol import Permit, SweptTarget, Target, error_text
+from retention_assets.stores.protocol import SweptTarget, Target
+from retention_assets.stores.table_order import TableOrder
 
 # files between two looks at the log
 _FILES = 1_000
-_ATTEMPTS, _LOOKS = 5, 20
+_LOOKS = 20
 _ANOTHER = "another table has the name now; the files of the earlier table stay"
 _LOST = "it is not in the log any more, so nobody knows which files were its own"
 _NO_FILES = "it neither adds nor removes a file"
+# states of files that were not touched
+_STAYS, _MISSING = "stays", "missing"
 # faults of a file, the gravest first
 _FAULTS = (Outcome.WITHHELD, Outcome.FAILED, Outcome.SPARED)
 
 
 @dataclass
-class TableOrder:
-    """An order about one table. Reads the table anew as often as it needs to be sure."""
+class VersionsOrder(TableOrder):
+    """An order about versions of one table. Reads the table anew as often as it needs to be sure."""
 
-    order: Order
     files: TableFiles
     # reads the table and its pins as they are now
     load: Callable[[], tuple[Table, Pins]]
@@ -55,74 +59,66 @@ class TableOrder:
     find_claims: Callable[[], Mapping[str, str]]
     swept: Swept
     announcer: Announcer
-    permit: Permit
-    outcomes: dict[str, SweptTarget] = field(default_factory=dict)
     # targets with files, by version
-    going: dict[int, Target] = field(default_factory=dict)
+    going: dict[int, Target] = field(default_factory=dict, init=False)
     # of each file that was moved or deleted
-    results: dict[str, SweptTarget] = field(default_factory=dict)
-    # a target may be at its other place already
-    in_doubt: bool = False
+    results: dict[str, SweptTarget] = field(default_factory=dict, init=False)
+    # as the targets were judged by: the table, who needs its files, claims of others, and the files that are there
+    table: Table = field(init=False)
     needs: Needs = field(init=False)
+    claimed: Mapping[str, str] = field(init=False)
+    listing: dict[str, Entry] = field(init=False)
     # by file: it was not there when the targets were judged
     missing: Bools = field(init=False)
-    # the newest version when the targets were judged
-    judged: int = field(init=False)
+    moves: Mapping[Order, Sequence[str]] = field(init=False)
 
-    def run(self, targets: Sequence[Target]) -> list[SweptTarget]:
-        self.in_doubt = any(target.begun_earlier for target in targets)
-        try:
-            self._carry_out(targets)
-        except Withheld as fault:
-            self._settle([target.transaction for target in targets], Outcome.WITHHELD, str(fault))
-        # drivers have exceptions of their own
-        except Exception as fault:  # noqa: BLE001
-            self._settle([target.transaction for target in targets], self.order.failed(self.in_doubt), error_text(fault))
-        return [self.outcomes[target.transaction] for target in targets]
-
-    def _carry_out(self, targets: Sequence[Target]) -> None:
-        for _ in range(_ATTEMPTS):
-            table, pins = self.load()
-            self._sort(table, pins, targets)
-            if not self.going:
-                return
-            claimed, listing = self.find_claims(), self.files.listing()
-            check_names(table, listing)
-            if self.order is Order.RESTORE:
-                self._restore(table, listing)
-                return
-            self.missing = is_missing(table, listing)
+    def decide(self, targets: Sequence[Target]) -> bool:
+        self.table, pins = self.load()
+        self._sort(self.table, pins, targets)
+        if not self.going:
+            return False
+        self.claimed, self.listing = self.find_claims(), self.files.listing()
+        check_names(self.table, self.listing)
+        if self.order is not Order.RESTORE:
+            self.missing = is_missing(self.table, self.listing)
             if self.order is Order.DELETE_ASIDE:
-                self._return_needed(table, pins, claimed, listing)
-            self._check_whole(table, listing)
-            self.needs, self.judged = self._judge(table, pins, claimed, listing), table.newest
-            if not self.going:
-                return
-            moves = self._moves(self.needs, listing)
-            due = {name for names in moves.values() for name in names} & listing.keys()
-            if due:
-                self.permit()
-                # in a table that is made anew meanwhile the commit would lie behind a gap
-                is_current = self.load()[0].newest == table.newest
-                if not is_current or not self.announcer.start(table, len(due), sum(listing[name].size or 0 for name in due)):
-                    # somebody committed at the same instant
-                    continue
-            if self.order is Order.SET_ASIDE:
-                moving = {*moves[self.order]}
-                for number, target in self.going.items():
-                    names = sorted(table.names[file] for file in table.files_of(number).tolist())
-                    left = [name for name in names if name not in moving]
-                    self.notes.write(target.aside, Noted({name: table.size_of(name) for name in names}, left))
-            judged = table.newest if self.announcer.begun_at is None else self.announcer.begun_at
-            self.in_doubt = True
-            for order, names in moves.items():
-                for at in range(0, len(names), _FILES):
-                    part = self._still_due(names[at : at + _FILES], judged, claimed)
-                    self.results |= {one.transaction: one for one in self.files.carry_out(order, table.size_of, part, listing)}
-            self._conclude(self.needs, listing)
-            self._end(self.announcer.begun_at is not None or table.is_announced)
+                self._return_needed(self.table, pins, self.claimed, self.listing)
+            self._check_whole(self.table, self.listing)
+            self.needs = self._judge(self.table, pins, self.claimed, self.listing)
+        return bool(self.going)
+
+    def commit(self) -> bool:
+        if self.order is Order.RESTORE:
+            return True
+        self.moves = self._moves(self.needs, self.listing)
+        due = {name for names in self.moves.values() for name in names} & self.listing.keys()
+        if not due:
+            return True
+        self.permit()
+        # in a table that is made anew meanwhile the commit would lie behind a gap
+        is_current = self.load()[0].newest == self.table.newest
+        return is_current and self.announcer.start(self.table, len(due), sum(self.listing[name].size or 0 for name in due))
+
+    def act(self) -> None:
+        table = self.table
+        if self.order is Order.RESTORE:
+            self._restore(table, self.listing)
             return
-        raise Refused(f"other writers committed during each of {_ATTEMPTS} attempts; the next sweep tries again")
+        if self.order is Order.SET_ASIDE:
+            moving = {*self.moves[self.order]}
+            for number, target in self.going.items():
+                names = sorted(table.names[file] for file in table.files_of(number).tolist())
+                left = [name for name in names if name not in moving]
+                self.notes.write(target.aside, Noted({name: table.size_of(name) for name in names}, left))
+        judged = table.newest if self.announcer.begun_at is None else self.announcer.begun_at
+        self.in_doubt = True
+        for order, due in self.moves.items():
+            for at in range(0, len(due), _FILES):
+                part = self._still_due(due[at : at + _FILES], judged, self.claimed)
+                answers = self.files.carry_out(order, table.size_of, part, self.listing)
+                self.results |= {one.transaction: one for one in answers}
+        self._conclude(self.needs, self.listing)
+        self._end(self.announcer.begun_at is not None or table.is_announced)
 
     def _sort(self, table: Table, pins: Pins, targets: Sequence[Target]) -> None:
         self.going = {}
@@ -131,14 +127,14 @@ class TableOrder:
         for target in (target for target in targets if target.transaction not in self.outcomes):
             name, number = target.transaction, number_of(target.transaction)
             if target.note and VersionNote.parse(target.note).table not in table.ids:
-                self._settle([name], missing, _ANOTHER)
+                self.settle([name], missing, _ANOTHER)
             elif number not in table.versions:
-                self._settle([name], missing, _LOST)
+                self.settle([name], missing, _LOST)
             elif number in pinned:
-                self._settle([name], Outcome.SPARED, pinned[number])
+                self.settle([name], Outcome.SPARED, pinned[number])
             elif table.versions[number].is_empty:
                 in_trash = Outcome.RESTORED if self.order is Order.RESTORE else Outcome.ALREADY_GONE
-                self._settle([name], in_trash if self.order.starts_in_trash else Outcome.SPARED, _NO_FILES)
+                self.settle([name], in_trash if self.order.starts_in_trash else Outcome.SPARED, _NO_FILES)
             else:
                 self.going[number] = target
 
@@ -170,7 +166,7 @@ class TableOrder:
             if not late:
                 return needs
             for number, reason in late.items():
-                self._settle([self.going.pop(number).transaction], Outcome.SPARED, reason)
+                self.settle([self.going.pop(number).transaction], Outcome.SPARED, reason)
 
     def _having(self, table: Table, files: Bools) -> Iterator[tuple[int, int]]:
         """Yield the targets that have some of these files, each with one of them."""
@@ -218,7 +214,7 @@ class TableOrder:
             whole |= set() if faults else names
             outcome = next((Outcome.WITHHELD for fault in faults if fault.outcome is Outcome.WITHHELD), Outcome.FAILED)
             error = f"{long_quote(faults[0].transaction)}: {faults[0].error}" if faults else None
-            self._settle([self.going[number].transaction], outcome if faults else Outcome.RESTORED, error)
+            self.settle([self.going[number].transaction], outcome if faults else Outcome.RESTORED, error)
         # a version comes back whole or not at all
         back = [name for name, answer in self.results.items() if answer.outcome is Outcome.RESTORED and name not in listing]
         self.files.carry_out(Order.SET_ASIDE, table.size_of, [name for name in back if name not in whole])
@@ -235,38 +231,43 @@ class TableOrder:
                 listing[answer.transaction] = Entry(answer.transaction, None, None)
 
     def _conclude(self, needs: Needs, listing: Mapping[str, Entry]) -> None:
-        table, files = needs.table, range(len(needs.newest))
-        results = [self.results.get(table.names[file]) for file in files]
-        outcomes = np.array([str(result.outcome) if result else "" for result in results], dtype=object)
-        every, stays = table.counts(self.going, np.ones(len(files), dtype=bool)), table.counts(self.going, outcomes == "")
-        missing = table.counts(self.going, (outcomes == "") & is_missing(table, listing))
-        left = table.counts(self.going, needs.wanted)
-        done = table.counts(self.going, (outcomes != "") & (outcomes != str(Outcome.ALREADY_GONE)))
+        table, left = needs.table, needs.table.counts(self.going, needs.wanted)
+        states = np.where(is_missing(table, listing), _MISSING, _STAYS).astype(object)
         # bytes count for the newest target that has a file
-        freed, owner = dict.fromkeys(self.going, 0), table.newest_of(self.going)
-        for file, result in zip(files, results, strict=True):
-            if result and result.outcome in (self.order.done, Outcome.HIDDEN):
+        freed, owner = Counter[int](), table.newest_of(self.going)
+        for name, result in self.results.items():
+            file = table.numbers_of_names[name]
+            states[file] = str(result.outcome)
+            if result.outcome in (self.order.done, Outcome.HIDDEN):
                 freed[int(owner[file])] += result.bytes
-        faults: dict[int, SweptTarget | None] = {}
-        for outcome in _FAULTS:
-            faults = {number: results[file] for number, file in self._having(table, outcomes == str(outcome))} | faults
+        outcomes = {number: Counter[str]() for number in self.going}
+        for state in {*states.tolist()}:
+            for number, count in table.counts(self.going, states == state).items():
+                outcomes[number][state] += count
         for number, target in self.going.items():
-            is_whole = stays[number] == every[number]
-            outcome, error = self.order.done, needs.sentence(number) if stays[number] else None
-            if fault := faults.get(number):
-                outcome, error = fault.outcome, f"{long_quote(fault.transaction)}: {fault.error}"
-                if self.order is Order.SET_ASIDE and outcome is not Outcome.WITHHELD:
-                    outcome, error = self._bring_back(table, number, outcome, error)
-            elif is_whole and not (missing[number] and self.order is not Order.DELETE_ASIDE):
-                outcome, error = Outcome.SPARED, Reason.NEEDED.text(needs.sentence(number))
-            elif not done[number] and self.order is Order.DELETE_ASIDE:
-                self.outcomes[target.transaction] = gone_from_trash(target, self.notes.folder.shown)
-                continue
-            elif not done[number]:
-                outcome = Outcome.ALREADY_GONE
+            outcome, error = self._outcome_of(number, outcomes[number], needs, states)
             is_done, name = outcome is self.order.done, target.transaction
             size, stay = (freed[number], left[number]) if is_done else (0, 0)
-            self.outcomes[name] = SweptTarget(name, outcome, size, error, left=stay)
+            is_lost = outcome is Outcome.ALREADY_GONE and self.order is Order.DELETE_ASIDE
+            answer = SweptTarget(name, outcome, size, error, left=stay)
+            self.outcomes[name] = gone_from_trash(target, self.notes.folder.shown) if is_lost else answer
+
+    def _outcome_of(
+        self, number: int, files: Counter[str], needs: Needs, states: np.ndarray[Any, Any]
+    ) -> tuple[Outcome, str | None]:
+        """Return the outcome of a target by those of its files: how many of them have each."""
+        stay, is_aside = files[_STAYS] + files[_MISSING], self.order is Order.DELETE_ASIDE
+        if fault := next((outcome for outcome in _FAULTS if files[outcome]), None):
+            own = needs.table.files_of(number)
+            name = needs.table.names[int(own[states[own] == fault][0])]
+            error = f"{long_quote(name)}: {self.results[name].error}"
+            if self.order is Order.SET_ASIDE and fault is not Outcome.WITHHELD:
+                return self._bring_back(needs.table, number, fault, error)
+            return fault, error
+        if stay == sum(files.values()) and (is_aside or not files[_MISSING]):
+            return Outcome.SPARED, Reason.NEEDED.text(needs.sentence(number))
+        is_gone = stay + files[Outcome.ALREADY_GONE] == sum(files.values())
+        return Outcome.ALREADY_GONE if is_gone else self.order.done, needs.sentence(number) if stay else None
 
     def _bring_back(self, table: Table, number: int, outcome: Outcome, error: str) -> tuple[Outcome, str]:
         # a version is set aside whole or not at all
@@ -296,7 +297,8 @@ class TableOrder:
         # a commit after the last look may refer to what is gone by now
         gone = {name for name, answer in self.results.items() if answer.outcome in (Outcome.DELETED, Outcome.SET_ASIDE)}
         table, _ = self.load()
-        needed, numbers = table.newest_of({number for number in table.versions if number > self.judged}), table.numbers_of_names
+        later, numbers = {number for number in table.versions if number > self.table.newest}, table.numbers_of_names
+        needed = table.newest_of(later)
         files = np.zeros(len(table.names), dtype=bool)
         files[[numbers[name] for name in gone if name in numbers]] = True
         files &= needed >= 0
@@ -311,10 +313,6 @@ class TableOrder:
             name = self.going[number].transaction
             self.outcomes[name] = SweptTarget(name, outcome, error=error)
         return table
-
-    def _settle(self, names: Sequence[str], outcome: Outcome, error: str | None = None) -> None:
-        for name in names:
-            self.outcomes.setdefault(name, SweptTarget(name, outcome, error=error))
 
 
 def _padded(files: Bools, size: int) -> Bools:

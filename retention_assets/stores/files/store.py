@@ -7,11 +7,11 @@ readers know that it goes. Only then the folder is deleted.
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from functools import cache, partial
 from itertools import islice
-from typing import TypeVar, cast
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -29,18 +29,18 @@ from retention_assets.stores.files.folders import FolderLayout, FolderOwnership,
 from retention_assets.stores.files.log import FilesLog
 from retention_assets.stores.files.settings import FilesSettings
 from retention_assets.stores.files.tombstones import append_tombstones, tombstones_for
-from retention_assets.stores.places import Folder, FolderChanged, FolderNote, Place, RemovedFolder, TrashPlace, open_place
+from retention_assets.stores.places import Folder, FolderChanged, FolderNote, Place, RemovedFolder, open_place
 from retention_assets.stores.places.file_systems import server_time
 from retention_assets.stores.places.own_files import leave_identity, place_of_root
 from retention_assets.stores.places.protocol import lost_trash
 from retention_assets.stores.protocol import (
     KNOWN_BY,
-    Capabilities,
     FindData,
     Only,
     Permit,
     PreparedTarget,
     Remains,
+    Store,
     SweptTarget,
     Target,
     always,
@@ -57,20 +57,12 @@ _QUICK = 0.005
 _UNSEEN = f"Readers of a latest view do not see files that a DELETE of its log names ({ADDED}…) while the log holds it."
 
 
-@dataclass(frozen=True)
-class FilesStore:
+class FilesStore(Store):
     """A store of kind `files`, on any file system that fsspec knows."""
 
     settings: FilesSettings
-
-    @property
-    def name(self) -> str:
-        return self.settings.name
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """Tasks may delete folders side by side; targets in a latest view go one by one, as readers must learn of each."""
-        return Capabilities(parts_at="", undo=self.settings.undo_fault is None)
+    # Targets in a latest view go one by one, as readers must learn of each.
+    parts_at = ""
 
     @property
     def log(self) -> FilesLog:
@@ -174,10 +166,6 @@ class FilesStore:
         gone = Remains.UNKNOWN if not is_known else Remains.NOTHING if folders.may_hide else Remains.FREED
         return {one.transaction: _remains(one, note, gone) for one, note in zip(targets, notes, strict=True)}
 
-    def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int, permit: Permit = always) -> list[SweptTarget]:
-        """Delete folders, once readers of a latest view can learn of it."""
-        return self.carry_out(Order.DELETE, dataset, targets, parallelism, permit)
-
     def undo_fault(self) -> str | None:
         return self.settings.undo_fault or self._trash().undo_fault()
 
@@ -187,7 +175,10 @@ class FilesStore:
     def carry_out(
         self, order: Order, dataset: str, targets: Sequence[Target], parallelism: int, permit: Permit = always
     ) -> list[SweptTarget]:
-        """Delete folders, move them into the trash or back, or delete them there. What the log says of their files stays."""
+        """Delete folders, once readers of a latest view can learn of it; move them into the trash or back, delete them there.
+
+        What the log says of their files stays.
+        """
         layout = FolderLayout.of(self.settings)
         try:
             # Everything may be set aside: then the root looks empty.
@@ -228,7 +219,7 @@ class FilesStore:
             if order is Order.DELETE:
                 removed = folders.delete_tree(going[target], permit, check)
             else:
-                removed = cast(TrashPlace, folders).carry_out_tree(order, going[target], target.aside, permit, check)
+                removed = folders.carry_out_tree(order, going[target], target.aside, permit, check)
             if removed is None and order is Order.DELETE_ASIDE and not target.begun_earlier:
                 raise Refused(lost_trash(target.aside, layout.root))
             if removed is None and not is_known():
@@ -247,10 +238,10 @@ class FilesStore:
                     return [replace(one, error=_UNSEEN) if one.outcome is Outcome.RESTORED else one for one in swept]
         return swept
 
-    def _trash(self) -> TrashPlace:
+    def _trash(self) -> Place:
         if fault := self.settings.undo_fault:
             raise Refused(fault)
-        return cast(TrashPlace, open_place(self.settings.data_root, self.settings.guarded, self.settings.deletes_versions))
+        return open_place(self.settings.data_root, self.settings.guarded, self.settings.deletes_versions)
 
     def _open_folders(self, layout: FolderLayout) -> Place:
         if "::" in layout.root:

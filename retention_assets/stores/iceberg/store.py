@@ -47,20 +47,20 @@ from retention_assets.stores.iceberg.notes import left_of_dropped, note_from
 from retention_assets.stores.iceberg.other_tables import OtherTables, TableAliases
 from retention_assets.stores.iceberg.reachability import ReachedFiles, files_reached
 from retention_assets.stores.iceberg.settings import IcebergSettings
-from retention_assets.stores.iceberg.sweep import FORGET, TableOrder, Unloadable, prepare_table, remains_of
-from retention_assets.stores.protocol import Capabilities, Only, Permit, PreparedTarget, Remains, SweptTarget, Target, always
-from retention_assets.stores.settings import LazyStore
+from retention_assets.stores.iceberg.sweep import FORGET, RestoreOrder, SnapshotsOrder, Unloadable, prepare_table, remains_of
+from retention_assets.stores.protocol import Only, Permit, PreparedTarget, Remains, Store, SweptTarget, Target, always
 
 _FILE_IO = f"{ExactFileIO.__module__}.{ExactFileIO.__qualname__}"
-_SHARE = 64
 _THREADS = 8
 _Answer = TypeVar("_Answer")
 
 
-class IcebergStore(LazyStore[IcebergSettings]):
+class IcebergStore(Store):
     """A store over a catalog. Travels as its settings; opens the catalog on first use."""
 
-    capabilities = Capabilities(log_is_complete=True, drops_refs=True, undo=True)
+    settings: IcebergSettings
+    log_is_complete = True
+    drops_refs = True
 
     def __init__(self, settings: IcebergSettings) -> None:
         super().__init__(settings)
@@ -73,10 +73,6 @@ class IcebergStore(LazyStore[IcebergSettings]):
 
     def datasets(self) -> list[str]:
         return self._ask_catalog(lambda catalog: sorted(self._listed(catalog, catalog.list_tables, self.settings.namespaces)))
-
-    def shares(self, datasets: Sequence[str]) -> list[tuple[str, ...]]:
-        """Group datasets so that a task reads a group in seconds, one metadata file each."""
-        return [tuple(datasets[first : first + _SHARE]) for first in range(0, len(datasets), _SHARE)]
 
     def read(self, datasets: Sequence[str], only: Only | None = None) -> pa.Table:  # noqa: ARG002 - it is read whole
         with ThreadPoolExecutor(_THREADS) as threads:
@@ -99,9 +95,6 @@ class IcebergStore(LazyStore[IcebergSettings]):
         is_sql = uri.startswith(("postgresql", "mysql", "mariadb"))
         return ForeignDatabase(Url(uri), self.name).present() if is_sql else None
 
-    def warnings(self) -> list[str]:
-        return []
-
     def prepare(self, dataset: str, transactions: Sequence[str]) -> list[PreparedTarget]:
         try:
             table = self._load(dataset)
@@ -110,13 +103,6 @@ class IcebergStore(LazyStore[IcebergSettings]):
         if table is None:
             return [PreparedTarget(transaction) for transaction in transactions]
         return prepare_table(table, transactions, _THREADS, self._parsed)
-
-    def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int, permit: Permit = always) -> list[SweptTarget]:
-        """Expire the snapshots in one commit, then delete what no remaining snapshot reaches; nothing if there is an alias."""
-        return self.carry_out(Order.DELETE, dataset, targets, parallelism, permit)
-
-    def undo_fault(self) -> str | None:
-        return None
 
     def undo_warnings(self, undo: Duration) -> list[str]:
         return [
@@ -128,17 +114,18 @@ class IcebergStore(LazyStore[IcebergSettings]):
     def carry_out(
         self, order: Order, dataset: str, targets: Sequence[Target], parallelism: int, permit: Permit = always
     ) -> list[SweptTarget]:
-        """Expire snapshots and keep them in properties of the table, put them back with a tag `restored-ID` and no parent, or
-        delete what only they reach. Each is one commit.
+        """Expire snapshots and delete what no remaining one reaches, or keep them in properties of the table; put them back
+        with a tag `restored-ID` and no parent, or delete what only they reach. Each is one commit; none if there is an alias.
         """
         swept, groups = list[SweptTarget](), dict[str, list[Target]]()
         for target in targets:
             note = note_from(target.note) if order is Order.DELETE_ASIDE else None
             groups.setdefault(note.table if note else "", []).append(target)
+        kind = RestoreOrder if order is Order.RESTORE else SnapshotsOrder
         with ThreadPoolExecutor(parallelism) as threads:
             for uuid, part in groups.items():
                 load = partial(self._load_by_uuid, dataset, uuid, part) if uuid else partial(self._load, dataset)
-                swept += TableOrder(order, load, self._ask_others, self._parsed, threads, permit).run(part)
+                swept += kind(order, permit, load, self._ask_others, self._parsed, threads).run(part)
         return swept
 
     def place(self, dataset: str, claim: bool = False) -> str | None:  # noqa: ARG002 - a table has an identity of its own

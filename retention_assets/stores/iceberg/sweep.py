@@ -16,7 +16,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import SnapshotRef
 
-from retention_assets.errors import Refused, Withheld
+from retention_assets.errors import Refused
 from retention_assets.outcomes import Order, Outcome
 from retention_assets.stores.concurrency import map_concurrently
 from retention_assets.stores.iceberg.commit import (
@@ -45,14 +45,14 @@ from retention_assets.stores.iceberg.notes import (
     with_asides,
 )
 from retention_assets.stores.iceberg.reachability import OwnedFiles, Reachability, files_of_notes, staying_lists
-from retention_assets.stores.protocol import Permit, PreparedTarget, Remains, SweptTarget, Target
+from retention_assets.stores.protocol import PreparedTarget, Remains, Target
+from retention_assets.stores.table_order import ATTEMPTS, TableOrder
 
 _MISSING = "the table is not in the catalog: it was dropped, or this is another catalog. Nothing is recorded as gone"
 _ANOTHER = "another table has the name now; the files of the earlier table stay"
 _GARBAGE_STAYS = "table property gc.enabled is false"
 _BACK = "it is in the table's metadata again"
 FORGET = "Bring it back, or say by `retention trash forget` that it is gone"
-_COMMITS = 5
 
 
 class Unloadable(Refused):
@@ -72,10 +72,9 @@ class _Going:
 
 
 @dataclass
-class TableOrder:
-    """An order about one table. A target that is to leave it is in `going` until it has its outcome."""
+class SnapshotsOrder(TableOrder):
+    """An order about snapshots of one table. A target that is to leave it is in `going` until it has its outcome."""
 
-    order: Order
     # reads the table anew; None if the catalog does not have it
     load: Callable[[], Table | None]
     # Looks at all tables of the catalog and returns which of the files, by identity, another table has, and which one. Raises
@@ -83,52 +82,83 @@ class TableOrder:
     ask_others: Callable[[Table, Set[str], Executor], Mapping[str, str]]
     parsed: ParsedFiles
     threads: Executor
-    permit: Permit
-    going: dict[str, _Going] = field(default_factory=dict)
-    outcomes: dict[str, SweptTarget] = field(default_factory=dict)
+    going: dict[str, _Going] = field(default_factory=dict, init=False)
     # manifest lists that are in no metadata and whose files stay
-    kept: dict[str, bool] = field(default_factory=dict)
-    # a target may be at its other place already
-    in_doubt: bool = False
+    kept: dict[str, bool] = field(default_factory=dict, init=False)
     # of the table as first read
-    uuid: str = ""
+    uuid: str = field(default="", init=False)
+    # the table as it was looked at, and what is to leave its metadata, by snapshot
+    table: Table = field(init=False)
+    ids: Mapping[int, str] = field(init=False)
+    reach: Reachability = field(init=False)
+    # the last refusal of a commit
+    refused: str = field(default="", init=False)
 
-    def run(self, targets: Sequence[Target]) -> list[SweptTarget]:
-        # all of them: a fault before a target is in `going` must reach it as well
-        names = [target.transaction for target in targets]
-        self.in_doubt = any(target.begun_earlier for target in targets)
+    def decide(self, targets: Sequence[Target]) -> bool:
+        is_first = not self.uuid
+        if not self._look(targets):
+            return False
+        if is_first:
+            if self.order.deletes and not collects_garbage(self.table.metadata):
+                self.settle([target.transaction for target in targets], Outcome.SPARED, _GARBAGE_STAYS)
+                return False
+            self.reach = Reachability(self.table.io, self.threads, self.parsed)
+            self._find_notes(self.table, targets)
+        self.ids = self._unfinished(self.table.metadata)
+        return bool(self.ids)
+
+    def _look(self, targets: Sequence[Target]) -> bool:
+        table = self._reload() if self.uuid else self.load()
+        if table is None:
+            self.settle([target.transaction for target in targets], Outcome.FAILED, _MISSING)
+            return False
+        self.table, self.uuid = table, str(table.metadata.table_uuid)
+        return True
+
+    def commit(self) -> bool:
+        # afterwards, what is still going is in no metadata, or set aside as ordered
+        table, ids = self.table, self.ids
+        notes = {name: one.note for name, one in self.going.items()}
+        staying = staying_lists(table.metadata, (notes[name] for name in ids.values()))
+        owned = files_of_notes(self.reach, table.metadata, notes, staying)
+        # expire nothing before it is known that no other name leads to this table, and that other tables can be asked what
+        # they need
+        self._claims(table, owned)
+        loaded, before, dropping = table.metadata_location, table.metadata, self._dropping()
+        asides = {one: self.going[name].aside for one, name in ids.items()} if self.order is Order.SET_ASIDE else {}
+        self.permit()
+        self.in_doubt = True
         try:
-            table = self.load()
-            if table is None:
-                self._settle(names, Outcome.FAILED, _MISSING)
-            elif self.order.deletes and not collects_garbage(table.metadata):
-                self._settle(names, Outcome.SPARED, _GARBAGE_STAYS)
-            else:
-                self.uuid = str(table.metadata.table_uuid)
-                (self._restore if self.order is Order.RESTORE else self._remove)(table, targets)
-        except Withheld as fault:
-            self._settle(names, Outcome.WITHHELD, str(fault))
-        except (Refused, Unreadable) as fault:
-            # an unavailable catalog is one more way in which a target fails
-            unknown = "nothing was deleted, because it is unknown what other snapshots need: "
-            self._settle(names, self.order.failed(self.in_doubt), f"{unknown if isinstance(fault, Unreadable) else ''}{fault}")
-        return [self.outcomes[name] for name in names]
+            remove_snapshots(table, ids, dropping, asides)
+        except CommitConflict as fault:
+            self.refused = str(fault)
+            return False
+        except CommitUnknown as fault:
+            table = self._reload()
+            left = self._unfinished(table.metadata)
+            self.settle(left.values(), Outcome.FAILED, f"the catalog did not take the commit: {fault}")
+            ids = {one: name for one, name in ids.items() if name in self.going}
+        if (kept := self._keep_dropped(table, loaded, ids, dropping)) and self.order is Order.DELETE:
+            # or else the next sweep takes what it shares; where the catalog does not take it back, its files stay for now
+            with suppress(CommitConflict, CommitUnknown):
+                put_back(self._reload(), {one: AsideSnapshot.of(before, one, "") for one in kept})
+        return True
 
-    def _remove(self, table: Table, targets: Sequence[Target]) -> None:
-        self._find_notes(table, targets)
-        reach = Reachability(table.io, self.threads, self.parsed)
-        self._commit(table, reach)
-        if not self.going:
-            return
+    def give_up(self) -> None:
+        why = f"other writers changed the table during each of {ATTEMPTS} commits; the next sweep tries again"
+        late = self._unfinished(self._reload().metadata)
+        self.settle(late.values(), Outcome.FAILED, f"{why}; the last was refused: {self.refused}")
+
+    def act(self) -> None:
         # others may have committed after us, and what they wrote must not be deleted either
         newest = self._reload()
-        self._settle(self._unfinished(newest.metadata).values(), Outcome.FAILED, _BACK)
+        self.settle(self._unfinished(newest.metadata).values(), Outcome.FAILED, _BACK)
         if self.order is Order.SET_ASIDE:
             lost = self.going.keys() - map(str, asides_of(newest.metadata))
-            self._settle(lost, Outcome.ALREADY_GONE, "it was expired before it could be set aside")
+            self.settle(lost, Outcome.ALREADY_GONE, "it was expired before it could be set aside")
         notes = {name: one.note for name, one in self.going.items()}
         staying = staying_lists(newest.metadata, notes.values() if self.order is Order.SET_ASIDE else ()) | self.kept
-        owned = files_of_notes(reach, newest.metadata, notes, staying)
+        owned = files_of_notes(self.reach, newest.metadata, notes, staying)
         if self.order is Order.SET_ASIDE:
             removed = {name: RemovedFiles(files.bytes) for name, files in owned.items()}
         else:
@@ -136,6 +166,12 @@ class TableOrder:
             removed = delete_files_of(border, owned, self.threads, self.permit)
         for name, one in list(self.going.items()):
             self._conclude(one, owned[name], removed[name])
+
+    def why(self, fault: Exception) -> str:
+        # an unavailable catalog is one more way in which a target fails
+        if isinstance(fault, Unreadable):
+            return f"nothing was deleted, because it is unknown what other snapshots need: {fault}"
+        return str(fault) if isinstance(fault, Refused) else super().why(fault)
 
     def _find_notes(self, table: Table, targets: Sequence[Target]) -> None:
         notes, here = notes_of(with_asides(table.metadata)), notes_of(table.metadata).keys()
@@ -147,55 +183,19 @@ class TableOrder:
                 ended = {label: refs[label] for label in target.ended_refs if label in refs}
                 self.going[name] = _Going(name, notes[one], one in here, ended, target.aside)
             elif one is None or target.note is None:
-                self._settle([name], Outcome.ALREADY_GONE)
+                self.settle([name], Outcome.ALREADY_GONE)
             elif planned is None:
-                self._settle([name], Outcome.FAILED, "the note of its plan can't be read")
+                self.settle([name], Outcome.FAILED, "the note of its plan can't be read")
             elif planned.table != self.uuid:
-                self._settle([name], Outcome.ALREADY_GONE, _ANOTHER)
+                self.settle([name], Outcome.ALREADY_GONE, _ANOTHER)
             else:
                 self.going[name] = _Going(name, planned, False, refs)
         earlier = [one for one in self.going.values() if int(one.transaction) not in notes]
         there = map_concurrently(self.threads, lambda one: is_there(table.io, one.note), earlier)
         gone = {one.transaction for one, found in zip(earlier, there, strict=True) if not found}
         lost = {target.transaction for target in targets if self.order is Order.DELETE_ASIDE and not target.begun_earlier}
-        self._settle(gone & lost, Outcome.FAILED, f"its manifest list is gone, and no sweep has begun to delete it. {FORGET}")
-        self._settle(gone - lost, Outcome.ALREADY_GONE)
-
-    def _commit(self, table: Table, reach: Reachability) -> None:
-        # afterwards, what is still going is in no metadata, or set aside as ordered
-        refused = ""
-        for _ in range(_COMMITS):
-            ids = self._unfinished(table.metadata)
-            if not ids:
-                return
-            notes = {name: one.note for name, one in self.going.items()}
-            staying = staying_lists(table.metadata, (notes[name] for name in ids.values()))
-            owned = files_of_notes(reach, table.metadata, notes, staying)
-            # expire nothing before it is known that no other name leads to this table, and that other tables can be asked what
-            # they need
-            self._claims(table, owned)
-            loaded, before, dropping = table.metadata_location, table.metadata, self._dropping()
-            asides = {one: self.going[name].aside for one, name in ids.items()} if self.order is Order.SET_ASIDE else {}
-            self.permit()
-            self.in_doubt = True
-            try:
-                remove_snapshots(table, ids, dropping, asides)
-            except CommitConflict as fault:
-                refused, table = str(fault), self._reload()
-                continue
-            except CommitUnknown as fault:
-                table = self._reload()
-                left = self._unfinished(table.metadata)
-                self._settle(left.values(), Outcome.FAILED, f"the catalog did not take the commit: {fault}")
-                ids = {one: name for one, name in ids.items() if name in self.going}
-            if (kept := self._keep_dropped(table, loaded, ids, dropping)) and self.order is Order.DELETE:
-                # or else the next sweep takes what it shares; where the catalog does not take it back, its files stay for now
-                with suppress(CommitConflict, CommitUnknown):
-                    put_back(self._reload(), {one: AsideSnapshot.of(before, one, "") for one in kept})
-            return
-        why = f"other writers changed the table during each of {_COMMITS} commits; the next sweep tries again"
-        late = self._unfinished(table.metadata)
-        self._settle(late.values(), Outcome.FAILED, f"{why}; the last was refused: {refused}")
+        self.settle(gone & lost, Outcome.FAILED, f"its manifest list is gone, and no sweep has begun to delete it. {FORGET}")
+        self.settle(gone - lost, Outcome.ALREADY_GONE)
 
     def _claims(self, table: Table, owned: Mapping[str, OwnedFiles]) -> Mapping[str, str]:
         wanted = {file_identity(file.location) for files in owned.values() for file in files.files}
@@ -215,7 +215,7 @@ class TableOrder:
             errors = dict.fromkeys(ids, f"{why}: {fault}")
         for one, error in errors.items():
             self.kept[self.going[ids[one]].note.manifest_list] = True
-            self._settle([ids[one]], outcome, error)
+            self.settle([ids[one]], outcome, error)
         return errors.keys()
 
     def _unfinished(self, metadata: TableMetadata) -> dict[int, str]:
@@ -225,13 +225,13 @@ class TableOrder:
         for name, going in list(self.going.items()):
             one, aside = int(name), asides.get(int(name))
             if self.order is Order.DELETE_ASIDE and one in here:
-                self._settle([name], Outcome.ALREADY_GONE, _BACK)
+                self.settle([name], Outcome.ALREADY_GONE, _BACK)
             elif one in refs:
-                self._settle([name], Outcome.SPARED, f"{refs[one]} points at it")
+                self.settle([name], Outcome.SPARED, f"{refs[one]} points at it")
             elif one in here and not collects_garbage(metadata):
-                self._settle([name], Outcome.SPARED, _GARBAGE_STAYS)
+                self.settle([name], Outcome.SPARED, _GARBAGE_STAYS)
             elif aside and aside.aside != going.aside:
-                self._settle([name], Outcome.ALREADY_GONE, f"it is set aside already, by another order ({aside.aside})")
+                self.settle([name], Outcome.ALREADY_GONE, f"it is set aside already, by another order ({aside.aside})")
         # a deletion also ends a setting aside
         there = here if self.order is Order.SET_ASIDE else here | asides.keys()
         return {int(name): name for name in self.going if int(name) in there}
@@ -243,30 +243,56 @@ class TableOrder:
         sentences = [f"what it names was not deleted: {_first_of(skipped)}"] if skipped else []
         sentences += [f"left, {why}: {_first_of(files)}" for why, files in removed.left.items()]
         if removed.withheld:
-            self._settle([name], Outcome.WITHHELD, removed.withheld)
+            self.settle([name], Outcome.WITHHELD, removed.withheld)
         elif removed.failed:
-            self._settle([name], Outcome.FAILED, f"could not be deleted: {_first_of(removed.failed)}")
+            self.settle([name], Outcome.FAILED, f"could not be deleted: {_first_of(removed.failed)}")
         else:
             sentences += [
                 f"{ref.snapshot_ref_type} {label} was dropped with it, because it has ended" for label, ref in one.drops.items()
             ]
             left = sum(not fault.missing for fault in skipped) + sum(map(len, removed.left.values()))
-            self._settle([name], self.order.done, "; ".join(sentences) or None, removed.bytes, left)
+            self.settle([name], self.order.done, "; ".join(sentences) or None, removed.bytes, left)
 
-    def _restore(self, table: Table, targets: Sequence[Target]) -> None:
-        refused = ""
-        for _ in range(_COMMITS):
-            if not (asides := self._find_asides(table, targets)):
-                return
-            self.permit()
-            self.in_doubt = True
-            try:
-                put_back(table, asides)
-            except (CommitConflict, CommitUnknown) as fault:
-                refused = str(fault)
-            table = self._reload()
-        left = map(str, self._find_asides(table, targets))
-        self._settle(left, Outcome.FAILED, f"the catalog did not take the commit: {refused}")
+    def _reload(self) -> Table:
+        table = self.load()
+        if table is None:
+            raise Unloadable("the table was dropped meanwhile; its files stay")
+        if str(table.metadata.table_uuid) != self.uuid:
+            raise Unloadable(_ANOTHER)
+        return table
+
+    def settle(self, names: Iterable[str], outcome: Outcome, error: str | None = None, size: int = 0, left: int = 0) -> None:
+        names = [*names]
+        for name in names:
+            self.going.pop(name, None)
+        super().settle(names, outcome, error, size, left)
+
+
+@dataclass
+class RestoreOrder(SnapshotsOrder):
+    """An order to put snapshots back that are set aside. What came back is seen by the next look."""
+
+    targets: Sequence[Target] = field(default=(), init=False)
+    # what can be put back, by snapshot
+    asides: Mapping[int, AsideSnapshot] = field(init=False)
+
+    def decide(self, targets: Sequence[Target]) -> bool:
+        self.asides = self._find_asides(self.table, targets) if self._look(targets) else {}
+        self.targets = targets
+        return bool(self.asides)
+
+    def commit(self) -> bool:
+        self.permit()
+        self.in_doubt = True
+        try:
+            put_back(self.table, self.asides)
+        except (CommitConflict, CommitUnknown) as fault:
+            self.refused = str(fault)
+        return False
+
+    def give_up(self) -> None:
+        left = map(str, self._find_asides(self._reload(), self.targets))
+        self.settle(left, Outcome.FAILED, f"the catalog did not take the commit: {self.refused}")
 
     def _find_asides(self, table: Table, targets: Sequence[Target]) -> dict[int, AsideSnapshot]:
         """Return what can be put back. Settles what is back, and what can't come back."""
@@ -277,7 +303,7 @@ class TableOrder:
             if planned and planned.table != self.uuid:
                 refusal = _ANOTHER
             elif one in here:
-                self._settle([name], Outcome.RESTORED)
+                self.settle([name], Outcome.RESTORED)
             elif aside is None or aside.aside != target.aside:
                 refusal = f"the table has no property {ASIDE}{name} of this order, by which it could be put back"
             elif tag in table.metadata.refs:
@@ -287,7 +313,7 @@ class TableOrder:
             else:
                 whole[one] = aside
             if refusal:
-                self._settle([name], Outcome.FAILED, refusal)
+                self.settle([name], Outcome.FAILED, refusal)
         return whole
 
     def _missing(self, table: Table, aside: AsideSnapshot) -> list[str]:
@@ -310,20 +336,6 @@ class TableOrder:
             *(f"the table no longer has schema {schema}" for schema in {aside.snapshot.schema_id} - schemas),
             *(f"the table no longer has partition spec {spec}" for spec in sorted(used - specs)),
         ]
-
-    def _reload(self) -> Table:
-        table = self.load()
-        if table is None:
-            raise Unloadable("the table was dropped meanwhile; its files stay")
-        if str(table.metadata.table_uuid) != self.uuid:
-            raise Unloadable(_ANOTHER)
-        return table
-
-    def _settle(self, names: Iterable[str], outcome: Outcome, error: str | None = None, size: int = 0, left: int = 0) -> None:
-        # the first outcome of a target stands: a later fault of all does not change it
-        for name in names:
-            self.going.pop(name, None)
-            self.outcomes.setdefault(name, SweptTarget(name, outcome, size, error, left=left))
 
 
 def _first_of(things: Sequence[object]) -> str:

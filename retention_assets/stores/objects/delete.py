@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import groupby
-from typing import Any, cast
+from typing import Any
 
 import pyarrow as pa
 from sqlalchemy import Connection, Select, delete
@@ -28,7 +28,7 @@ from retention_assets.stores.objects.notes import (
 )
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.objects.sources.sql import DatabaseObjects, ObjectColumns
-from retention_assets.stores.places import DueObject, Entry, Place, TrashPlace, is_on_s3, open_place
+from retention_assets.stores.places import DueObject, Entry, Place, is_on_s3, open_place
 from retention_assets.stores.places.local import LocalPlace
 from retention_assets.stores.places.protocol import DeletionPace, lost_trash
 from retention_assets.stores.protocol import Permit, SweptTarget, Target, error_text
@@ -191,10 +191,10 @@ class ObjectDeletion:
         ]
 
     @property
-    def trash(self) -> TrashPlace:
+    def trash(self) -> Place:
         if fault := self.settings.undo_fault:
             raise Refused(fault)
-        return cast(TrashPlace, self._place)
+        return self._place
 
     def _execute_noted(self, targets: Sequence[Target], parallelism: int, permit: Permit, order: Order) -> list[SweptTarget]:
         trash = None if order is Order.DELETE else self.trash

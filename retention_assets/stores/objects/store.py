@@ -41,22 +41,28 @@ from retention_assets.stores.places.file_systems import server_time
 from retention_assets.stores.places.own_files import holds_anything, leave_identity, place_of_root
 from retention_assets.stores.protocol import (
     KNOWN_BY,
-    Capabilities,
     DueTransactions,
     Only,
     Permit,
     PreparedTarget,
+    Reads,
     Remains,
+    Store,
     SweptTarget,
     Target,
     always,
     never,
 )
-from retention_assets.stores.settings import LazyStore
 
 
-class ObjectsStore(LazyStore[ObjectsSettings]):
+class ObjectsStore(Store):
     """A store of single objects. Pickled as its settings."""
+
+    settings: ObjectsSettings
+    log_is_complete = True
+    reads = Reads.SOME
+    guards = True
+    parts_at = ""
 
     def __init__(self, settings: ObjectsSettings, tasks: int = 1) -> None:
         super().__init__(settings)
@@ -65,11 +71,6 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
         self._read: dict[str, tuple[pa.Array, pa.Table]] = {}
         self._look: ObjectsLook | None = None
         self._only = Only({})
-
-    @property
-    def capabilities(self) -> Capabilities:
-        is_able = self.settings.undo_fault is None
-        return Capabilities(log_is_complete=True, undo=is_able, guards=True, reads_some=True, parts_at="")
 
     def among(self, tasks: int) -> "ObjectsStore":
         if tasks == 1:
@@ -280,9 +281,6 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
             else:
                 remains[target.transaction] = Remains.NOTHING if planned.change(there) else Remains.ALL
         return remains
-
-    def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int, permit: Permit = always) -> list[SweptTarget]:
-        return self._deletion(dataset).execute(targets, parallelism, permit)
 
     def undo_fault(self) -> str | None:
         return self.settings.undo_fault or self._deletion("").trash.undo_fault()

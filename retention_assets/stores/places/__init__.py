@@ -15,13 +15,12 @@ from retention_assets.stores.places.protocol import (
     FolderNote,
     Place,
     RemovedFolder,
-    TrashPlace,
     is_own_file,
 )
 
 __all__ = [
     "IDENTITY", "TRASH", "DeletionPace", "DueObject", "Entry", "Folder", "FolderChanged", "FolderNote", "Place",
-    "RemovedFolder", "TrashPlace", "addresses_of", "is_on_disk", "is_on_s3", "is_own_file", "open_place", "undo_fault_of",
+    "RemovedFolder", "addresses_of", "is_on_disk", "is_on_s3", "is_own_file", "open_place", "undo_fault_of",
 ]  # fmt: skip
 
 _LOCAL = re.compile(r"(file|local):(//)?", re.IGNORECASE)

@@ -74,7 +74,7 @@ class NamesShare:
 
 
 @dataclass(frozen=True)
-class FsspecPlace:
+class FsspecPlace(Place):
     """Files below a folder. Everything below one name in the root is in memory at once."""
 
     location: str

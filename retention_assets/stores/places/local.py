@@ -35,7 +35,7 @@ from typing import Any, NamedTuple
 from retention_assets.clock import now
 from retention_assets.errors import Refused, Withheld, quote
 from retention_assets.outcomes import Order, Outcome
-from retention_assets.policy.durations import Duration, from_micros
+from retention_assets.policy.durations import from_micros
 from retention_assets.settings.places import Identity, mount_lines
 from retention_assets.stores.concurrency import map_concurrently
 from retention_assets.stores.places.moves import move_new, opener, rename_new, system_call
@@ -50,6 +50,7 @@ from retention_assets.stores.places.protocol import (
     FolderCheck,
     FolderNote,
     ObjectCheck,
+    Place,
     RemovedFolder,
     check_origin,
     is_own_file,
@@ -127,7 +128,7 @@ class _NoFolder(Refused):
 
 
 @dataclass(frozen=True)
-class LocalPlace:
+class LocalPlace(Place):
     """A folder of a disk. Its regular files are the objects; symlinks, sockets and folders are none."""
 
     root: str
@@ -383,9 +384,6 @@ class LocalPlace:
             except OSError as fault:
                 if fault.errno in (errno.EXDEV, errno.EPERM):
                     raise
-
-    def lifecycle_warnings(self, undo: Duration) -> list[str]:  # noqa: ARG002 - a disk ends no window
-        return []
 
     def carry_out(
         self, order: Order, due: Sequence[DueObject], check: ObjectCheck, permit: Permit, pace: DeletionPace, parallelism: int

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from threading import Lock
 from time import sleep
-from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
+from typing import Any, NamedTuple, Protocol, Self
 
 from retention_assets.clock import moment
 from retention_assets.errors import Refused, quote
@@ -196,19 +196,16 @@ class Place(Protocol):
         removes the rest.
         """
 
-
-@runtime_checkable
-class TrashPlace(Place, Protocol):
-    """A place that can set things aside: on disks in TRASH below the root, in a bucket with versions behind delete markers.
-
-    `aside` names the folder in the trash that belongs to one thing alone, as plan/mark.
-    """
+    # Setting aside: on disks in TRASH below the root, in a bucket with versions behind delete markers. `aside` names the folder
+    # in the trash that belongs to one thing alone, as plan/mark.
 
     def undo_fault(self) -> str | None:
         """Say why nothing can be set aside here, and what to do; None if it can. A disk is tried once, in the root."""
+        return "Such a place has no trash. Leave `undo` out for the datasets of its store."
 
     def lifecycle_warnings(self, undo: Duration) -> list[str]:
         """Name the rules that delete what is set aside before `undo` is over."""
+        return []
 
     def carry_out(
         self, order: Order, due: Sequence[DueObject], check: ObjectCheck, permit: Permit, pace: DeletionPace, parallelism: int
@@ -217,6 +214,7 @@ class TrashPlace(Place, Protocol):
 
         What an earlier call has done is done: SET_ASIDE, RESTORED or ALREADY_GONE. Nothing that comes back replaces anything.
         """
+        raise Refused(f"{order}: {self.undo_fault()}")
 
     def carry_out_tree(
         self, order: Order, folder: Folder, aside: str, permit: Permit, check: FolderCheck
@@ -225,6 +223,7 @@ class TrashPlace(Place, Protocol):
 
         `check` runs before anything moves. Raises what `delete_tree()` raises, and Refused for what can't come back whole.
         """
+        raise Refused(f"{order}: {self.undo_fault()}")
 
 
 def lost_trash(aside: str, root: str) -> str:

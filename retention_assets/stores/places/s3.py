@@ -42,6 +42,7 @@ from retention_assets.stores.places.protocol import (
     FolderCheck,
     FolderNote,
     ObjectCheck,
+    Place,
     RemovedFolder,
     check_origin,
 )
@@ -117,7 +118,7 @@ class _Page(NamedTuple):
 
 
 @dataclass(frozen=True)
-class S3Place:
+class S3Place(Place):
     """Objects below a prefix. A share is a range of keys; the ranges are complete wherever they are split."""
 
     location: str

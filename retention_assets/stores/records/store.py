@@ -19,11 +19,10 @@ from retention_assets.outcomes import Outcome
 from retention_assets.sql.foreign_keys import Cascades, DeletedTable
 from retention_assets.stores.database import DatabaseStore
 from retention_assets.stores.protocol import (
-    Capabilities,
     ExpiryCount,
+    ExpiryTerms,
     Only,
     Permit,
-    PostponementTerms,
     PreparedTarget,
     Remains,
     SweptTarget,
@@ -52,13 +51,16 @@ _PIECE = 1_000
 _AT_ONCE = 4
 
 
-class RecordsStore(DatabaseStore[RecordsSettings]):
+class RecordsStore(DatabaseStore):
     """A store over tables. Travels as its settings; inspects the tables on first use."""
 
+    settings: RecordsSettings
+    parts_at = ""
+
     @property
-    def capabilities(self) -> Capabilities:
-        expires = self.settings.ttl is not None
-        return Capabilities(log_is_complete=True, guards=True, expiry=expires, reads_chains=True, parts_at="")
+    def expiry(self) -> ExpiryTerms | None:
+        ttl = self.settings.ttl
+        return ExpiryTerms(ttl.expires_in_max_days, ttl.document_ttl) if ttl else None
 
     @property
     def dataset(self) -> str:
@@ -133,12 +135,6 @@ class RecordsStore(DatabaseStore[RecordsSettings]):
         # a time is cleared whatever is wrong with the tables: nothing goes by it
         action = clear_expiry() if at is None else set_expiry(at)
         return self._apply(dataset, targets, action, parallelism, permit, deletes=at is not None)
-
-    @property
-    def postponement_terms(self) -> PostponementTerms:
-        if self.settings.ttl is None:
-            raise Refused(f"The store {self.name} expires nothing by itself: its settings have no `ttl`.")
-        return PostponementTerms(self.settings.ttl.expires_in_max_days, self.settings.ttl.document_ttl)
 
     def find_postponable(
         self, dataset: str, within: datetime, archived_types: Collection[str], is_held: Callable[[str], bool] | None

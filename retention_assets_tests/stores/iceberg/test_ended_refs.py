@@ -13,11 +13,12 @@ from retention_assets.evaluation.explain import explain
 from retention_assets.evaluation.rules_in_force import load_rulebook
 from retention_assets.outcomes import Outcome
 from retention_assets.people.plan import PlanRequest, make_plan
+from retention_assets.stores.dry_run import RecordingStore
 from retention_assets.stores.iceberg import commit
 from retention_assets.stores.iceberg.commit import CommitConflict, remove_snapshots
 from retention_assets.stores.iceberg.notes import note_from
 from retention_assets.stores.iceberg.store import IcebergStore
-from retention_assets.stores.protocol import Capabilities, Target
+from retention_assets.stores.protocol import Target
 from retention_assets.sweep import Recheck
 from retention_assets_tests.stores.iceberg.sweeps import (
     DATASET,
@@ -301,14 +302,21 @@ def test_a_note_whose_refs_cant_be_read_deletes_nothing(warehouse: Warehouse, st
     assert Path(table.metadata.snapshots[0].manifest_list.removeprefix("file://")).exists()
 
 
-@pytest.mark.parametrize(("drops", "goes"), [(True, 2), (False, 1)])
-def test_a_store_that_cant_drop_refs_keeps_what_is_over(warehouse: Warehouse, cycle: Cycle, drops: bool, goes: int) -> None:
+class DropsNone(RecordingStore):
+    drops_refs = False
+
+
+@pytest.mark.parametrize(("kind", "goes"), [(RecordingStore, 2), (DropsNone, 1)])
+def test_a_store_that_cant_drop_refs_keeps_what_is_over(
+    warehouse: Warehouse, cycle: Cycle, kind: type[RecordingStore], goes: int
+) -> None:
     _, (one, *_) = tagged(warehouse, max_ref_age_ms=DAY)
     cycle.marks()
     with cycle.opened() as ledger:
         marks = ledger.marks.table([DATASET])
         recheck = Recheck(ledger, cycle.environment.settings, DUE, tuple)
-        found = recheck.check(cycle.log(), marks, Capabilities(log_is_complete=True, drops_refs=drops))
+        found = recheck.check(cycle.log(), marks, kind(cycle.environment.stores()["ice"]))
     ids = {int(row["transaction"]): row["id"] for row in marks.to_pylist()}
     assert len(found.go) == goes
+    drops = kind is RecordingStore
     assert (ids[one] in found.go, found.ended_refs.get(ids[one], ())) == (drops, ("v1",) if drops else ())

@@ -68,7 +68,7 @@ class BusyTable:
                 assert result.refused is None, result
                 self.deleted += sum(result.outcomes.values())
         for store in stores.values():
-            store.close()  # type: ignore[attr-defined]
+            store.close()
 
     def lives(self, stop: Event) -> None:
         while not stop.is_set():

@@ -7,8 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from retention_assets.stores.dry_run import RecordingStore
 from retention_assets.stores.objects.store import ObjectsStore
-from retention_assets.stores.protocol import Permit, Store, SweptTarget, Target, always
+from retention_assets.stores.protocol import Only, Permit, Store, SweptTarget, Target, always
 from retention_assets_tests.clocks import CLOCK
 from retention_assets_tests.histories import AS_OF
 from retention_assets_tests.stores.objects.environments import Objects, read_some
@@ -59,16 +60,15 @@ class Meanwhile(ObjectsStore):
         return swept
 
 
-class Scanned:
+class Scanned(RecordingStore):
     """A store whose log is what a second look finds at all of its objects, with realms that are being purged."""
 
     def __init__(self, store: ObjectsStore, *purging: str) -> None:
-        self.store, self.purging = store, purging
+        super().__init__(store)
+        self.purging = purging
 
-    def datasets(self) -> list[str]:
-        return self.store.datasets()
-
-    def read(self, datasets: Sequence[str]) -> pa.Table:
+    def read(self, datasets: Sequence[str], only: Only | None = None) -> pa.Table:
+        assert only is None
         found = pa.concat_tables([self.store.read([one]) for one in datasets])
         names = {one: found.filter(pa.compute.equal(found["dataset"], one))["transaction"] for one in datasets}
         wanted = {one: [name for name in names[one].to_pylist() if name is not None] for one in datasets}

@@ -15,6 +15,8 @@ from retention_assets.pipeline.read_logs import write_read_log
 from retention_assets.pipeline.scans import SparkScanner
 from retention_assets.stores.objects import ObjectsSettings
 from retention_assets.stores.objects.scan_result import ClassCount, ObjectClass, ScannedDataset, ScanResult, SourceCount
+from retention_assets.stores.protocol import Only, Store
+from retention_assets.stores.settings import StoreSettings
 
 LISTED = datetime(2026, 1, 1, tzinfo=UTC)
 SIZE = 10
@@ -88,10 +90,16 @@ class FoundScanner(SparkScanner):
         return write_read_log(sound_log(pa.Table.from_pylist(lines, schema=LINES)), target, first_share)
 
 
-@dataclass(frozen=True)
-class NamedStore:
-    name: str
-    token: str = "today"
+class NamedStore(Store):
+    def __init__(self, name: str, token: str = "today") -> None:
+        super().__init__(StoreSettings(name=name, kind="objects"))
+        self.token = token
+
+    def datasets(self) -> list[str]:
+        raise NotImplementedError
+
+    def read(self, datasets: Sequence[str], only: Only | None = None) -> pa.Table:
+        raise NotImplementedError
 
     def tokens(self, datasets: Sequence[str]) -> Mapping[str, str]:
         return dict.fromkeys(datasets, self.token)

@@ -14,7 +14,6 @@ from s3fs import S3FileSystem  # type: ignore[import-untyped]
 
 from retention_assets.errors import Withheld
 from retention_assets.outcomes import Order, Outcome
-from retention_assets.stores.objects.store import ObjectsStore
 from retention_assets.stores.places import s3 as s3_place
 from retention_assets.stores.places.file_systems import open_file_system
 from retention_assets.stores.protocol import Remains, SweptTarget
@@ -261,5 +260,4 @@ def test_what_was_noted_without_its_version_is_freed_where_none_are_kept(
 def test_the_rate_is_divided_among_those_who_sweep_side_by_side(bucket: S3Objects) -> None:
     store = bucket.store(rates={"delete": 3000})
     part = store.among(4)
-    assert isinstance(part, ObjectsStore)
     assert (store._pace.rate, part._pace.rate, store.among(1)) == (3000, 750, store)

@@ -112,8 +112,8 @@ def test_of_what_nobody_knows_whether_it_was_committed_nothing_is_said_to_be_gon
 def test_rows_can_not_be_set_aside(lite: SqlObjects) -> None:
     lite.put("a/one", b"x")
     store = lite.store()
-    assert not store.capabilities.undo
     assert "Leave `undo` out" in (store.undo_fault() or "")
+    assert store.settings.undo_fault == store.undo_fault()
     [found] = store.carry_out(Order.SET_ASIDE, "blobs/a", planned(store, "a/one"), 1)
     assert (found.outcome, found.error, list(lite.data())) == (Outcome.FAILED, store.undo_fault(), ["a/one"])
 

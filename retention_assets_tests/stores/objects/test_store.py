@@ -15,7 +15,7 @@ from retention_assets.outcomes import Outcome
 from retention_assets.people.history import explain_transaction
 from retention_assets.stores.objects.sources.finished import ParquetObjects
 from retention_assets.stores.objects.store import ObjectsStore
-from retention_assets.stores.protocol import LocatedStore, PacedStore, ServedStore, is_same_place
+from retention_assets.stores.protocol import is_same_place
 from retention_assets_tests.histories import AS_OF
 from retention_assets_tests.stores.objects.cycle import ObjectsCycle
 from retention_assets_tests.stores.objects.environments import OLD, LocalObjects, Objects, SqlObjects, read_some, write_lines
@@ -26,13 +26,6 @@ def classes(store: ObjectsStore, *keys: str, dataset: str = "blobs/a", purging: 
     log = sound_log(read_some(store, {dataset: keys}, purging))
     assert log.datasets["fault"].to_pylist() == [None]
     return {row["transaction"]: dict(row["attributes"])["class"] for row in log.transactions.to_pylist()}
-
-
-def test_it_is_everything_that_a_sweep_asks_for(objects: Objects) -> None:
-    store = objects.store()
-    for protocol in (PacedStore, LocatedStore, ServedStore):
-        assert isinstance(store, protocol)
-    assert (store.capabilities.log_is_complete, store.capabilities.guards) == (True, True)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from sqlalchemy import text
 from retention_assets.errors import Refused
 from retention_assets.outcomes import Outcome
 from retention_assets.settings.places import Url
-from retention_assets.stores.protocol import CascadingStore, SweptTarget, Target
+from retention_assets.stores.protocol import SweptTarget, Target
 from retention_assets.stores.records.store import RecordsStore
 from retention_assets_tests.databases import new_schema
 from retention_assets_tests.stores.records.environments import Units
@@ -207,7 +207,6 @@ def test_nothing_goes_where_more_would_until_that_is_accepted_and_then_it_is_nam
 
 def what_is_accepted_goes_and_is_named(units: Units, attack: Attack) -> None:
     store = store_of(units, *attack.children, cascades="accepted")
-    assert isinstance(store, CascadingStore)
     assert store.datasets() == [units.dataset]
     sentence = str(store.accepted_cascades())
     assert store.warnings().count(sentence) == 1

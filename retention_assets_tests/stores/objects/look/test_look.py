@@ -28,7 +28,6 @@ from retention_assets.stores.objects.references import ShareEnd
 from retention_assets.stores.objects.scan_result import ScanResult, SourceCount, own_peaks
 from retention_assets.stores.objects.store import ObjectsStore
 from retention_assets.stores.objects.tables import EDGES
-from retention_assets.stores.protocol import LookingStore
 from retention_assets_tests.rounds import rounds
 from retention_assets_tests.stores.objects.environments import OLD, LocalObjects, SqlObjects, read_some, write_lines
 from retention_assets_tests.stores.objects.look.test_witnesses import asked, retained, settings_of, witnesses
@@ -143,12 +142,10 @@ def looked(store: ObjectsStore, folder: Path, *keys: str, purging: Sequence[str]
     return found
 
 
-def test_it_is_asked_for_by_its_protocol(folder: LocalObjects, tmp_path: Path) -> None:
+def test_a_store_among_tasks_answers_by_the_same_look(folder: LocalObjects, tmp_path: Path) -> None:
     store = folder.store()
-    assert isinstance(store, LookingStore)
     assert not store.has_looked
     looked(store, tmp_path / "look", "a/one")
-    # Among tasks it is another store, which answers by the same look.
     assert (store.has_looked, store.among(3).has_looked) == (True, True)
 
 
