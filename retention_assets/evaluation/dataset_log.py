@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from retention_assets.datasets import store_of
 from retention_assets.environment import Environment
 from retention_assets.errors import BadInput, Problem, Refused, did_you_mean, suggest
-from retention_assets.evaluation.rules_in_force import holds_in_force
+from retention_assets.evaluation.keepers import Keepers
 from retention_assets.frames.log import Log, faults_of
 from retention_assets.frames.soundness import sound_log
 from retention_assets.frames.verdicts.candidate_marks import kept_among
@@ -77,14 +77,14 @@ def needs_of(
     store = _open_store_of(environment, dataset)
     if not isinstance(store, ExplainingStore):
         return ()
-    holds = holds_in_force(ledger, environment.settings, as_of)
+    keepers = Keepers.of_settings(ledger, environment.settings).in_force(as_of)
     try:
         tell_swept(
             store,
             dataset,
             log,
             lambda: ledger.marks.swept(dataset) if ledger else SWEPT_ROWS.empty_table(),
-            lambda log, names: kept_among(log, names, holds, as_of),
+            lambda log, names: kept_among(log, names, keepers, as_of),
         )
         return tuple(call_store(store, lambda: store.explain_needs(dataset, transaction)))
     except StoreFailed as fault:

@@ -18,7 +18,8 @@ from retention_assets.datasets import DatasetFilter, store_of
 from retention_assets.environment import Environment
 from retention_assets.errors import Refused, did_you_mean
 from retention_assets.evaluation.days import ForecastDays, RecheckAt, WalkTerms, walk
-from retention_assets.evaluation.rules_in_force import Rulebook, RulesInForce, holds_of_files, load_rules
+from retention_assets.evaluation.keepers import Keepers, keepers_in_files
+from retention_assets.evaluation.rules_in_force import Rulebook, RulesInForce, load_rules
 from retention_assets.frames.arrays import keys_of
 from retention_assets.frames.log import DATASETS, KNOWN_ROWS, LIVING, Log, is_in_log, known_rows
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks
@@ -147,8 +148,8 @@ class Rehearsal:
         return pa.concat_tables(refused)
 
     def _recheck_at(self, rulebook: Rulebook, as_of: datetime) -> RecheckAt:
-        holds = (*rulebook.files.holds, *rulebook.kept_holds)
-        recheck = Recheck(self.copy, self.settings, as_of, lambda: holds, files=rulebook.files, book=rulebook.in_force)
+        keepers, files = replace(rulebook.keepers, ledger=self.copy), rulebook.files
+        recheck = Recheck(self.copy, self.settings, as_of, keepers, files=files, book=rulebook.in_force)
         return lambda at: replace(recheck, as_of=at)
 
     def unswept(self) -> dict[str, str]:
@@ -246,7 +247,8 @@ def scan_stores(
         from retention_assets.pipeline.warehouse import Warehouse
 
         warehouse, spark = Warehouse(str(settings.warehouse)), settings.spark
-        scans = UnrecordedScans(source, warehouse, spark.master, spark.conf, as_of, holds_of_files(settings))
+        keepers = Keepers(source, partial(keepers_in_files, settings))
+        scans = UnrecordedScans(source, warehouse, spark.master, spark.conf, keepers.in_force, as_of)
         for store in object_stores:
             if not wanted.may_select_of(store.name):
                 unread[store.name] = None

@@ -21,7 +21,8 @@ from rich.table import Table
 from retention_assets.datasets import DatasetFilter, by_store, store_of
 from retention_assets.environment import Environment
 from retention_assets.errors import Refused, did_you_mean
-from retention_assets.evaluation.rules_in_force import Rulebook, load_rules, read_policies
+from retention_assets.evaluation.keepers import Keepers, read_policies
+from retention_assets.evaluation.rules_in_force import Rulebook, load_rules
 from retention_assets.frames.arrays import join_chunks
 from retention_assets.frames.log import Log, is_in_log
 from retention_assets.ledger import AskedBy, Lease, Ledger, Settlement
@@ -97,7 +98,7 @@ def restore(request: RestoreRequest, environment: Environment) -> Result:
             if begun.lost:
                 raise Refused(begun.lost[dataset])
         # no policy file is read: a broken one stops no restore
-        rulebook = Rulebook(ledger, environment.settings, Policies(), (), is_remote=True)
+        rulebook = Rulebook(ledger, environment.settings, Policies(), Keepers(ledger))
         sweeper = Sweeper(ledger, {store.name: store}, rulebook, request.as_of, request.actor, only=Order.RESTORE)
         try:
             _, failures = _carry_out(sweeper, marks)
@@ -356,7 +357,7 @@ def _empty(request: EmptyTrashRequest, environment: Environment, shown: Collecti
         }
         names = [name for name in datasets if not {name, store_of(name)} & {*faults, *refused}]
         recheck = Recheck(
-            ledger, environment.settings, ledger.clock.due_by(request.as_of), rulebook.file_holds(), files=rulebook.files
+            ledger, environment.settings, ledger.clock.due_by(request.as_of), rulebook.keepers, files=rulebook.files
         )
         with hold_leases(ledger, names, request.actor) as held:
             marks = [mark for mark in ledger.trash.marks(held.leases) if mark.order is None]

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.clock import moment
+from retention_assets.evaluation.keepers import Keepers
 from retention_assets.frames.log import DATASETS, LOG, Log, bounds_of, faults_of
 from retention_assets.frames.soundness import sound_log
 from retention_assets.ledger import Ledger, invariants
@@ -59,7 +60,7 @@ class Wanted:
             ledger.realms.purging(),
             {name: sum(count.transactions for count in verdicts) for name, verdicts in counts.items()},
             counted_along_lines(ledger, [name for name, asked in transactions.items() if len(asked)]),
-            ledger.holds.known(ledger.clock.due_by(as_of)),
+            Keepers(ledger).in_force(ledger.clock.due_by(as_of)),
         )
 
     def with_sizes(self, datasets: pa.Table) -> pa.Table:
@@ -73,7 +74,7 @@ def counted_along_lines(ledger: Ledger, datasets: Sequence[str]) -> frozenset[st
     """Return the datasets that a policy version or retain rule which judges transactions by others of their line may select."""
     with ledger.database.reading() as connection:
         policies = invariants.policies(connection).values()
-    rules: list[Policy | Keeper] = [*policies, *ledger.holds.of_files()]
+    rules: list[Policy | Keeper] = [*policies, *(row.keeper for row in ledger.holds.recorded().files)]
     globs = [glob for rule in rules if rule.looks_along_lines for glob in rule.datasets.include]
     return frozenset(name for name, counts in zip(datasets, matching(datasets, globs), strict=True) if counts)
 
@@ -248,7 +249,7 @@ def take_look(
     is_stopped: Callable[[], bool] = never,
 ) -> object:
     """Have a store look at what is due, with the ledger's present realms and holds. Raises StoreFailed."""
-    purging, last, holds = ledger.realms.purging(), ledger.scans.last_whole_result(store.name), ledger.holds.known(as_of)
+    purging, last, holds = ledger.realms.purging(), ledger.scans.last_whole_result(store.name), Keepers(ledger).in_force(as_of)
     return call_store(store, lambda: store.look(due, purging, last, tasks, folder, opened, is_stopped, holds))
 
 

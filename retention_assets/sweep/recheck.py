@@ -5,20 +5,21 @@ the policies that are: a mark goes only if it is justified twice. Limits do not 
 marks, and independent_check.py checks them.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
 from itertools import pairwise
-from typing import TypedDict
+from typing import Any, TypedDict
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from retention_assets.evaluation.keepers import Keepers
 from retention_assets.evaluation.rules_in_force import RulesInForce, drifted_entries, items_of, justifying_rules, rules_for
 from retention_assets.frames.arrays import Bools, Ints, flags, join_chunks, keys_of
-from retention_assets.frames.log import TIMES, Log, attribute_of, holds_dataset, holds_name, is_in_log, is_same_life
+from retention_assets.frames.log import TIMES, Log, attribute_of, is_in_log, is_same_life, keepers_about
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks, kept_among
 from retention_assets.frames.verdicts.reasons import SPARING, Reason
 from retention_assets.frames.verdicts.shared_data import datasets_sharing
@@ -144,8 +145,8 @@ class Recheck:
     ledger: Ledger
     settings: Settings
     as_of: datetime
-    # holds of the policy files as they are when a dataset is checked, not when the run began
-    file_holds: Callable[[], Sequence[Keeper]]
+    # asked anew whenever a dataset is checked
+    keepers: Keepers
     # what a person has confirmed (dataset, transaction, opened_at, closed_at): nothing else goes; None: nobody was asked
     confirmed: pa.Table | None = None
     # policy files of the run: where they differ from the book, both have to select
@@ -170,7 +171,7 @@ class Recheck:
         A transaction missing from the log counts as gone only where the log is the data and a sweep had begun on it. Elsewhere
         it is spared, and marked again should it come back. `wanted`: set aside transactions that their store needs, and why.
         """
-        holds = self.holds()
+        holds = self.keepers.in_force(self.as_of)
         is_aside = pc.equal(marks["status"], "SWEPT")
         aside, marks = marks.filter(is_aside), marks.filter(pc.invert(is_aside))
         moved = _marked_elsewhere(self.ledger.places.all(), marks)
@@ -195,10 +196,6 @@ class Recheck:
         # a person's order to bring something back takes nothing
         over = aside.filter(pc.not_equal(aside["order"], Order.RESTORE)) if len(aside) else aside
         return self._check_shared(log, pa.concat_tables([marks, over]), result, holds)
-
-    def holds(self) -> tuple[Keeper, ...]:
-        """Return the holds of files and of people."""
-        return (*self.file_holds(), *self.ledger.holds.in_force(self.as_of))
 
     def sweeps_of(self, marks: pa.Table) -> dict[int, Sweep]:
         items = self._policies_of(marks)
@@ -350,8 +347,8 @@ class Recheck:
         # branch, a tag or the store brings it back: it was not there before, or it would not have been set aside.
         if not len(marks):
             return RecheckResult()
-        judged, present = self._rows_about(log, marks), self.ledger.holds.in_force(self.as_of, of_purged=False)
-        holds, attributes = (*self.file_holds(), *present), _attributes_of(judged.datasets)
+        judged, holds = self._rows_about(log, marks), self.keepers.in_force(self.as_of, in_purged_realms=False)
+        attributes = _attributes_of(judged.datasets)
         positions = judged.positions(marks)
         missing, here = marks.filter(pa.array(positions < 0)), marks.filter(pa.array(positions >= 0))
         kept = self._kept_by_newer(missing, judged.datasets) | self._held(missing, judged.datasets, holds)
@@ -430,30 +427,29 @@ class Recheck:
 
     def kept_of(self, log: Log, transactions: Collection[str]) -> list[str]:
         """Return those of some transactions, all of one dataset, that a hold or a retain rule keeps."""
-        return kept_among(log, transactions, self.holds(), self.as_of)
+        return kept_among(log, transactions, self.keepers.in_force(self.as_of), self.as_of)
 
     def _kept_by_newer(self, marks: pa.Table, datasets: pa.Table) -> dict[int, str]:
-        # A retain rule that was there when something was set aside would have kept it. One that came later can't be asked about
-        # what the log does not have any more: it keeps all of its datasets.
+        # Rules added after the sweep can't be evaluated for rows that left the log: they keep everything of their datasets.
         if not len(marks):
             return {}
         kept, attributes = dict[int, str](), _attributes_of(datasets)
-        rules = [(rule, at) for rule, at in self.ledger.holds.of_files_since() if isinstance(rule, RetainRule)]
-        for row in marks.to_pylist():
-            newer = (rule for rule, at in rules if at > row["planned_at"] and _is_about(rule, row["dataset"], attributes))
-            if rule := next(newer, None):
-                kept[row["id"]] = Reason.RETAIN_RULE.text(rule.name)
+        rules = [row for row in self.ledger.holds.recorded().files if isinstance(row.keeper, RetainRule)]
+        for mark, dataset, planned_at in _rows(marks, "id", "dataset", "planned_at"):
+            newer = (row.keeper for row in rules if row.since > planned_at)
+            if about := keepers_about(newer, dataset, attributes.get(dataset), self.as_of):
+                kept[mark] = Reason.RETAIN_RULE.text(about[0].name)
         return kept
 
     def _held(self, marks: pa.Table, datasets: pa.Table, holds: Sequence[Keeper]) -> dict[int, str]:
         if not len(marks):
             return {}
         kept, attributes = dict[int, str](), _attributes_of(datasets)
-        live = [hold for hold in named_holds(holds) if hold.is_live(self.as_of)]
-        for row in marks.select(["id", "dataset", "transaction"]).to_pylist():
-            about = (hold for hold in live if hold.covers(row["transaction"]) and _is_about(hold, row["dataset"], attributes))
-            if hold := next(about, None):
-                kept[row["id"]] = Reason.HOLD.text(hold.name or "")
+        names = pc.unique(marks["dataset"]).to_pylist()
+        about = {name: named_holds(keepers_about(holds, name, attributes.get(name), self.as_of)) for name in names}
+        for mark, dataset, transaction in _rows(marks, "id", "dataset", "transaction"):
+            if hold := next((hold for hold in about[dataset] if hold.covers(transaction)), None):
+                kept[mark] = Reason.HOLD.text(hold.name or "")
         return kept
 
     def _missing(self, marks: pa.Table, datasets: pa.Table, holds: Sequence[Keeper], log_is_complete: bool) -> dict[int, str]:
@@ -507,11 +503,6 @@ def _attributes_of(datasets: pa.Table) -> dict[str, dict[str, str]]:
     return {row["dataset"]: dict(row["attributes"] or ()) for row in datasets.select(["dataset", "attributes"]).to_pylist()}
 
 
-def _is_about(keeper: Keeper, dataset: str, attributes: Mapping[str, Mapping[str, str]]) -> bool:
-    # a dataset that is not there any more may have had any attributes
-    return holds_dataset(keeper, dataset, attributes[dataset]) if dataset in attributes else holds_name(keeper, dataset)
-
-
 def _can_sweep(capabilities: Capabilities, policy: Policy) -> bool:
     return (capabilities.expiry or policy.sweep.mode == "delete") and (capabilities.undo or not policy.undo)
 
@@ -538,6 +529,10 @@ def _unlimited(policies: Iterable[Policy], drops_refs: bool) -> tuple[Policy, ..
     # limits bound what is marked; for a store that can't drop refs, refs that are over still keep
     kept = {} if drops_refs else {"expired_refs": None}
     return tuple(rule.model_copy(update={"limits": None, "select": rule.select.model_copy(update=kept)}) for rule in policies)
+
+
+def _rows(marks: pa.Table, *names: str) -> Iterator[tuple[Any, ...]]:
+    return zip(*(marks[name].to_pylist() for name in names), strict=True)
 
 
 def rows_of_marks(marks: pa.Table, ids: Collection[int]) -> pa.ChunkedArray:

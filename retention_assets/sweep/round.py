@@ -304,7 +304,7 @@ class _Round:
 
     def _protections(self) -> tuple[object, ...]:
         # the re-check stands as long as these and the log are the same
-        return (self.context.ledger.leases.protections(), self.context.recheck.file_holds())
+        return (self.context.ledger.leases.protections(), self.context.recheck.keepers.in_files())
 
     def _recheck(self, rows: pa.Table) -> None:
         names = _datasets_of(rows)
@@ -320,7 +320,7 @@ class _Round:
         if result.spared:
             self._spare(rows.filter(rows_of_marks(rows, result.spared)), result.spared)
         goes = rows.filter(pc.and_(rows_of_marks(rows, result.go), pc.not_equal(rows["status"], "SWEPT")))
-        keepers = self.context.recheck.file_holds()
+        keepers = self.context.recheck.keepers.in_force(self.context.as_of)
         faults = self.context.independent_check.faults(log, goes, capabilities.log_is_complete, self.context.as_of, keepers)
         for sweep in self._active(faults):
             self._take_out(sweep, Refused(faults[sweep.dataset]))

@@ -320,7 +320,7 @@ def test_a_hold_of_a_file_changes_what_protects_and_is_read_back_as_it_was(ledge
     said = [ledger.leases.protections()]
     for some in (holds[:1], holds, holds[1:], ()):
         ledger.holds.note_files(some, "me")
-        assert sorted(map(str, ledger.holds.of_files())) == sorted(map(str, some))
+        assert sorted(str(row.keeper) for row in ledger.holds.recorded().files) == sorted(map(str, some))
         said.append(ledger.leases.protections())
     assert len(set(said[:4])) == 4
     assert said[4] == said[0]

@@ -560,4 +560,4 @@ def test_a_time_before_that_of_the_last_run_is_refused_before_anything_is_record
     assert (code, "clock of this environment is simulated" in err) == (FAILED, True)
     with aside.opened() as ledger:
         assert len(ledger.trash.named("lake/d")) == 5
-        assert ledger.holds.in_force(DUE) == []
+        assert ledger.holds.recorded(DUE).placed == []

@@ -84,7 +84,7 @@ def test_what_protects_it_anew_brings_it_back_in_the_next_run(act: str, days: in
     assert aside(lake) == (OLD_ONES - {"S2"} if days == 1 else set())
     assert (lake.statuses()["S2"], "audit" in lake.why("S2") or "main" in lake.why("S2")) == ("RESTORED", True)
     with lake.opened() as ledger:
-        [hold] = ledger.holds.in_force(at)
+        [hold] = ledger.holds.recorded(at).placed
         assert (hold.transactions, hold.owner) == (("S2",), "test")
     # once, and no more
     assert lake.sweeps(at + DAY).get("lake/d") is None or days == 1

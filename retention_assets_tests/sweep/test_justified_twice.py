@@ -208,7 +208,7 @@ def test_a_folder_with_nothing_in_common_sweeps_nothing_until_it_is_accepted(lak
     assert lake.there() == ALL
     with lake.opened() as ledger:
         assert [one.name for one in ledger.policy_book.in_force()] == ["old"]
-        assert [one.name for one in ledger.holds.of_files()] == ["legal"]
+        assert [row.keeper.name for row in ledger.holds.recorded().files] == ["legal"]
     audit_accept(AcceptRequest(actor="ann", reason="moved", policies=True), lake.environment)
     lake.sweeps()
     # Now the other files count: what was loaded before is revoked, so its marks are spared.

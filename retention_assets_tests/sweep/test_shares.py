@@ -125,11 +125,24 @@ def test_a_dataset_that_another_sweeps_is_skipped_and_the_others_go(marked: Lake
     finishes(marked)
 
 
+def hold_of_a_file(lake: Lake, dataset: str) -> None:
+    (lake.folder / "policies" / "more.yaml").write_text(f"holds: [{{name: legal, datasets: ['{dataset}'], reason: case 7}}]\n")
+
+
+def hold_of_another_folder(lake: Lake, dataset: str) -> None:
+    with lake.opened() as ledger:
+        hold = Hold.model_validate({"name": "legal", "datasets": dataset, "reason": "case 7"})
+        ledger.holds.note_files([hold], "run elsewhere", ["/elsewhere/policies"])
+
+
 @pytest.mark.parametrize("held", ["lake/c", "lake/b"])
-def test_a_hold_between_slices_keeps_what_comes_after(marked: Lake, monkeypatch: pytest.MonkeyPatch, held: str) -> None:
+@pytest.mark.parametrize("hold", [Lake.hold, hold_of_a_file, hold_of_another_folder])
+def test_a_hold_between_slices_keeps_what_comes_after(
+    marked: Lake, monkeypatch: pytest.MonkeyPatch, hold: Callable[[Lake, str], None], held: str
+) -> None:
     """Slices of one mark. It comes when the second slice is prepared, which has a mark of lake/a."""
     monkeypatch.setattr(sweep_round, "SLICE", 1)
-    results = marked.sweeps(store=marked.elsewhere(lambda: marked.hold(held), "prepare", 2))
+    results = marked.sweeps(store=marked.elsewhere(lambda: hold(marked, held), "prepare", 2))
     assert [one.refused for one in results.values()] == [None] * 3
     assert results[held].outcomes == {Outcome.SPARED: 2}
     assert there(marked) == [KEPT if name == held else LEFT for name in NAMES]

@@ -92,7 +92,7 @@ def test_what_its_store_needs_again_comes_back_in_the_next_run(days: int, lake: 
     assert lake.there() == {"S2", "S6"}
     assert (lake.statuses()["S2"], lake.why("S2", "lake/d")) == ("RESTORED", "Tag keep-2 pins it.")
     with lake.opened() as ledger:
-        [hold] = ledger.holds.in_force(at)
+        [hold] = ledger.holds.recorded(at).placed
         mark = ledger.histories.of("lake/d", ["S2"])["S2"][-1].id
         assert (hold.name, hold.transactions) == (f"returned-lake/d-S2-{mark}", ("S2",))
         # released, it is judged as everything else

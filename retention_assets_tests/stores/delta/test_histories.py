@@ -93,7 +93,7 @@ class Life:
 
     def release(self) -> None:
         with self.house.opened() as ledger:
-            for hold in ledger.holds.in_force(self.at):
+            for hold in ledger.holds.recorded(self.at).placed:
                 if self.dice.random() < 0.6:
                     ledger.holds.release(str(hold.name), "ann", "over")
 

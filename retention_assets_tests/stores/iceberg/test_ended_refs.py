@@ -10,6 +10,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.update import SetSnapshotRefUpdate
 
 from retention_assets.evaluation.explain import explain
+from retention_assets.evaluation.keepers import Keepers
 from retention_assets.evaluation.rules_in_force import load_rulebook
 from retention_assets.outcomes import Outcome
 from retention_assets.people.plan import PlanRequest, make_plan
@@ -307,7 +308,7 @@ def test_a_store_that_cant_drop_refs_keeps_what_is_over(warehouse: Warehouse, cy
     cycle.marks()
     with cycle.opened() as ledger:
         marks = ledger.marks.table([DATASET])
-        recheck = Recheck(ledger, cycle.environment.settings, DUE, tuple)
+        recheck = Recheck(ledger, cycle.environment.settings, DUE, Keepers(ledger))
         found = recheck.check(cycle.log(), marks, Capabilities(log_is_complete=True, drops_refs=drops))
     ids = {int(row["transaction"]): row["id"] for row in marks.to_pylist()}
     assert len(found.go) == goes
