@@ -20,7 +20,7 @@ from retention_assets.frames.log import KNOWN_ROWS, LOG, Log, attribute_of, boun
 from retention_assets.frames.periods import DAY
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks
 from retention_assets.frames.verdicts.shared_data import datasets_sharing
-from retention_assets.ledger.marking import MARK_ROWS
+from retention_assets.ledger.mark_rows import MARK_ROWS
 from retention_assets.policy.durations import from_micros, micros, text_of
 from retention_assets.policy.model import Sweep
 from retention_assets.settings.sections import Price, Prices

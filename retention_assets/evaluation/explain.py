@@ -42,7 +42,7 @@ from retention_assets.frames.views.history import History
 from retention_assets.frames.views.scope import FAR, ScopeColumns, ScopeTable, view_roots
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.histories import UNDELETED, TransactionLife, message_about
-from retention_assets.ledger.marking import MARK_ROWS
+from retention_assets.ledger.mark_rows import MARK_ROWS
 from retention_assets.policy.durations import from_micros, micros, minute_in_utc, text_of
 from retention_assets.policy.model import PERIODS, Policy, named_holds
 from retention_assets.policy.sentences import DELETED, SCHEDULED, count, sentence
@@ -409,10 +409,9 @@ def summarize_dataset(
 
 def _marks(ledger: Ledger, dataset: str) -> pa.Table:
     # what a sweep did not delete stands under its outcome
-    marks, swept = ledger.marks.table([dataset]), ledger.marks.swept(dataset)
-    swept = swept.filter(pc.is_in(swept["outcome"], pa.array(UNDELETED)))
-    outcomes = swept["outcome"].combine_chunks().take(pc.index_in(marks["id"], value_set=swept["id"].combine_chunks()))
-    statuses = pc.coalesce(outcomes, marks["status"].cast(pa.string()))
+    marks = ledger.marks.table([dataset], columns=(*MARK_ROWS.names, "outcome"))
+    is_there = pc.is_in(marks["outcome"], pa.array(UNDELETED))
+    statuses = pc.if_else(is_there, marks["outcome"], marks["status"])
     return marks.set_column(marks.column_names.index("status"), "status", statuses)
 
 

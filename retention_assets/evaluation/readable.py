@@ -28,6 +28,7 @@ from retention_assets.frames.views.branch_views import branch_views
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.book import Raise, raise_by
 from retention_assets.ledger.histories import TransactionLife, life_of
+from retention_assets.ledger.mark_rows import STATUSES
 from retention_assets.policy.book import Stored, item_of
 from retention_assets.policy.durations import Duration, micros, text_of
 from retention_assets.policy.globs import protecting
@@ -428,7 +429,10 @@ class TransactionLives:
     def all(self, visible_from: datetime | None) -> Iterator[TransactionLife]:
         """Yield what the log lists, in its order, then what only the ledger knows."""
         listed = self._listed()
-        marked = self.ledger.histories.transactions(self.dataset) if self.ledger else pa.array([], pa.string())
+        marked = pa.array([], pa.string())
+        if self.ledger:
+            marks = self.ledger.marks.table([self.dataset], STATUSES, columns=("id", "transaction"))
+            marked = marks.sort_by("id")["transaction"].unique()
         unlisted = marked.filter(pc.invert(pc.is_in(marked, value_set=join_chunks(listed["transaction"]))))
         sure: Bools = np.ones(len(listed), dtype=bool)
         if visible_from is not None:

@@ -10,7 +10,8 @@ from retention_assets.ledger.histories import MarkEvent, TransactionLife, life_o
 from retention_assets.ledger.invariants import Invariant, Violation
 from retention_assets.ledger.leases import ALL_NAMES, SECONDS, SILENCE, DatasetPart, JoinedPart, Lease, LeaseLost, NameRange
 from retention_assets.ledger.ledger import Ledger, NotedPlace, ledger_is_there, ledger_time, open_ledger, remember_places
-from retention_assets.ledger.marking import CANDIDATES, MARK_ROWS, candidate_table
+from retention_assets.ledger.mark_rows import MARK_ROWS
+from retention_assets.ledger.marking import CANDIDATES, candidate_table
 from retention_assets.ledger.reports import COUNTERS, OpenedReport
 from retention_assets.ledger.states import FreedGroup, PendingGroup, SparedGroup, Waiting
 from retention_assets.ledger.stores import ScanClosing, ScanEnd, ScanRecord, ScanStatus, scan_lease

@@ -26,7 +26,8 @@ from retention_assets.frames.verdicts.candidate_marks import candidate_marks
 from retention_assets.frames.verdicts.decisions import new_marks
 from retention_assets.ledger import Ledger, open_ledger
 from retention_assets.ledger.ledger import copy_due_marks
-from retention_assets.ledger.marking import CANDIDATES, MARK_ROWS, PendingSweep
+from retention_assets.ledger.mark_rows import MARK_ROWS
+from retention_assets.ledger.marking import CANDIDATES, PendingSweep
 from retention_assets.pipeline.head_file import place_faults
 from retention_assets.pipeline.stage import parts_of
 from retention_assets.settings.model import Settings

@@ -27,6 +27,7 @@ from retention_assets.frames.arrays import join_chunks
 from retention_assets.frames.log import Log, is_in_log
 from retention_assets.ledger import AskedBy, Lease, Ledger, Settlement
 from retention_assets.ledger.histories import state_of
+from retention_assets.ledger.mark_rows import OUTCOMES
 from retention_assets.ledger.trash import AsideMark, AsideSum
 from retention_assets.outcomes import Order, Outcome
 from retention_assets.people.clock import SIMULATED, present_of
@@ -103,8 +104,8 @@ def restore(request: RestoreRequest, environment: Environment) -> Result:
         try:
             _, failures = _carry_out(sweeper, marks)
         finally:
-            ends = ledger.trash.ends([mark.id for mark in marks])
-            back, hold = [mark for mark in marks if ends[mark.id].status == "RESTORED"], begun.hold
+            ends = _ends_of(ledger, marks)
+            back, hold = [mark for mark in marks if ends[mark.id]["status"] == "RESTORED"], begun.hold
             # what somebody else finishes is held as well
             if hold and begun.placed and len(back) < len(marks) and not _begun(ledger, marks):
                 names = [mark.transaction for mark in back]
@@ -150,7 +151,7 @@ def forget_trash(request: ForgetRequest, environment: Environment) -> Result:
     """
     dataset = request.dataset
     with environment.existing_ledger() as ledger, _asked(request, ledger, environment) as (store, lease, marks, log):
-        tell_swept(store, dataset, log, partial(ledger.marks.swept, dataset), lambda _, __: ())
+        tell_swept(store, dataset, log, lambda: ledger.marks.table([dataset], ["SWEPT"], columns=OUTCOMES), lambda _, __: ())
         there = find_there(store, dataset, ledger.trash.planned([mark.id for mark in marks]))
         if faults := _grouped((mark, there[mark.id]) for mark in marks if mark.id in there):
             raise Refused("\n".join((*faults, "Nothing was changed.")))
@@ -231,9 +232,14 @@ def _carry_out(sweeper: Sweeper, marks: Sequence[AsideMark]) -> tuple[Mapping[in
             if undone:
                 ledger.sweeps.settle(held.leases.values(), undone)
             others |= {name: f"{other} That goes on with what was begun." for name, other in held.others.items()}
-    ends = ledger.trash.ends([mark.id for mark in marks])
-    stays = (mark for mark in marks if ends[mark.id].outcome == Outcome.SET_ASIDE)
-    return ends, _grouped((mark, others.get(mark.dataset) or ends[mark.id].last_error) for mark in stays)
+    ends = _ends_of(ledger, marks)
+    stays = (mark for mark in marks if ends[mark.id]["outcome"] == Outcome.SET_ASIDE)
+    return ends, _grouped((mark, others.get(mark.dataset) or ends[mark.id]["last_error"]) for mark in stays)
+
+
+def _ends_of(ledger: Ledger, marks: Sequence[AsideMark]) -> dict[int, dict[str, Any]]:
+    rows = ledger.marks.by_ids((mark.id for mark in marks), columns=("id", "status", "outcome", "freed", "last_error"))
+    return {row["id"]: row for row in rows.to_pylist()}
 
 
 def _begun(ledger: Ledger, marks: Sequence[AsideMark]) -> list[AsideMark]:
@@ -371,8 +377,8 @@ def _empty(request: EmptyTrashRequest, environment: Environment, shown: Collecti
         refused = {**refused, **unread, **held.others, **begun.lost, **{f"{name}/*": fault for name, fault in faults.items()}}
         failures += [f"{name} was not swept: {why}" for name, why in refused.items()]
         failures += _grouped((mark, f"It stays set aside. {why}") for mark in marks if (why := checked.kept.get(mark.id)))
-    done = [end for end in ends.values() if end.outcome != Outcome.SET_ASIDE]
-    freed = sum(end.freed or 0 for end in done)
+    done = [end for end in ends.values() if end["outcome"] != Outcome.SET_ASIDE]
+    freed = sum(end["freed"] or 0 for end in done)
     return Result(
         headline=f"Deleted for good: {count(len(done), 'transaction')}, {size_of(freed)} freed.",
         failures=failures,
@@ -403,7 +409,7 @@ def _gone(recheck: Recheck, store: Store, reading: DatasetReading, rows: pa.Tabl
     # marks of which nothing is in the trash, though nobody has begun to delete them
     dataset, ledger = reading.dataset, recheck.ledger
     own = rows.filter(pc.equal(rows["dataset"], dataset))
-    tell_swept(store, dataset, reading.log, partial(ledger.marks.swept, dataset), recheck.kept_of)
+    tell_swept(store, dataset, reading.log, lambda: ledger.marks.table([dataset], ["SWEPT"], columns=OUTCOMES), recheck.kept_of)
     there = find_there(store, dataset, own)
     yield from {*own["id"].to_pylist()} - there.keys()
 

@@ -89,7 +89,7 @@ class DueInLedger:
 
     def read(self, part: int) -> Iterator[pa.RecordBatch]:
         with _ledger_of_run(self.settings, self.ledger) as ledger:
-            yield from ledger.sweeps.concerned_names(self.shares[part], self.as_of)
+            yield from ledger.marks.read(self.shares[part], to_sweep_by=self.as_of, columns=("transaction",))
 
 
 @dataclass

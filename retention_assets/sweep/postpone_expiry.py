@@ -117,7 +117,9 @@ class _Postponing:
             is_held = (lambda name: name in retained or any(hold.covers(name) for hold in holds)) if keepers else None
             with self._lease(dataset) as permit:
                 # what a sweep has begun on keeps the expiry that the sweep gave it
-                swept = frozenset(self.ledger.marks.table([dataset], ["SWEEPING"])["transaction"].to_pylist())
+                swept = frozenset(
+                    self.ledger.marks.table([dataset], ["SWEEPING"], columns=("transaction",))["transaction"].to_pylist()
+                )
                 for targets in store.find_postponable(dataset, result.within, archived_types, is_held):
                     if postponable := [target for target in targets if target.transaction not in swept]:
                         result = self._postpone(store, result, postponable, permit)

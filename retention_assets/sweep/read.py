@@ -43,7 +43,9 @@ class Wanted:
     @classmethod
     def by(cls, ledger: Ledger, datasets: Sequence[str], as_of: datetime, among: NameRange = ALL_NAMES) -> "Wanted":
         """Find what is due of datasets, or of a part of one, and what an earlier sweep has begun."""
-        rows = ledger.sweeps.concerned(datasets, as_of, among).combine_chunks()
+        columns = ("dataset", "transaction")
+        marks = ledger.marks.table(datasets, to_sweep_by=as_of, names=among, columns=columns).group_by(columns).aggregate([])
+        rows = marks.sort_by([(name, "ascending") for name in columns]).combine_chunks()
         names, begins = np.unique(np.asarray(rows["dataset"].to_pylist(), dtype=object), return_index=True)
         column = pa.concat_arrays(rows["transaction"].chunks) if len(rows) else pa.array([], pa.string())
         parts = {
@@ -218,7 +220,7 @@ class DueHere:
 
     def read(self, part: int) -> Iterator[pa.RecordBatch]:  # noqa: ARG002 - there is one
         """Yield everything; there is one part."""
-        return self.ledger.sweeps.concerned_names(self.datasets, self.as_of)
+        return self.ledger.marks.read(self.datasets, to_sweep_by=self.as_of, columns=("transaction",))
 
 
 @contextmanager

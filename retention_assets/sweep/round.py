@@ -94,6 +94,9 @@ class _Round:
     # when the store was last asked whether the readings are current
     _asked: float = 0.0
     _log: tuple[list[DatasetReading], Log] | None = None
+    # datasets of the batches that go now, and those of which one has begun
+    _planned: Set[str] = frozenset()
+    _begun: set[str] = field(default_factory=set)
 
     def run(self) -> list[DatasetSweep]:
         """Sweep; return the datasets that need another round."""
@@ -118,7 +121,7 @@ class _Round:
         for ids in self._slices(ASIDE, _ANY_TIME, SLICE, self.active):
             self._look_at_aside(self._undone(ledger.trash.planned(ids)))
         for ids in self._slices(OPEN, self.context.as_of, self.first_slice, self.active.keys() - gone.keys()):
-            self._sweep_due(self._sweepable(ledger.sweeps.due_rows(ids)))
+            self._sweep_due(self._sweepable(ledger.marks.by_ids(ids, ["MARKED"])))
         for sweep in gone.values():
             self._refuse_absent(sweep, sweep.dataset in refused)
         if opened := sorted(self.opened & self.active.keys()):
@@ -343,9 +346,8 @@ class _Round:
                 wanted |= {(name, transaction): why for transaction, why in answer.items()}
         return wanted
 
-    def _recheck_if_changed(self, batch: Batch, rows: pa.Table, unguarded: Collection[str]) -> None:
-        # `unguarded`: datasets whose log may have changed since it was read
-        protections = self._protections()
+    def _recheck_if_changed(self, batch: Batch, rows: pa.Table) -> None:
+        unguarded, protections = self._may_be_stale(batch), self._protections()
         changed = {sweep.dataset for sweep in self._active(batch.targets) if sweep.checked_under != protections}
         # a store's log does not change with holds and realms: where reading is slow, only changed datasets are read again
         protected = set() if self.store.capabilities.reads_some else changed
@@ -416,9 +418,9 @@ class _Round:
     def _justified_batches(self, rows: pa.Table, marks: pa.Table) -> Iterator[tuple[Batch, Targets]]:
         # Before each batch of the rows: if anything changed, all marks at hand are checked again; places are compared, stores
         # are told what was swept, and readers what goes.
-        names, began = _datasets_of(rows), set[str]()
+        self._planned, self._begun = _datasets_of(rows), set()
         for batch in self._batches(rows):
-            self._recheck_if_changed(batch, marks, self._unguarded(batch, names, began))
+            self._recheck_if_changed(batch, marks)
             for sweep in self._active(batch.targets):
                 with self._alone(sweep):
                     sweep.check_places()
@@ -447,15 +449,15 @@ class _Round:
             if not self.context.stop.is_set():
                 yield batch
 
-    def _unguarded(self, batch: Batch, names: Set[str], began: set[str]) -> Set[str]:
-        # Datasets whose tokens are checked before a batch: its own. Where the store guards its deletions: all `names` before
-        # the first batch, and those that have not begun when another one begins, unless it was asked lately. Their notes are
-        # younger than the reading, so they cover changes in between.
+    def _may_be_stale(self, batch: Batch) -> Set[str]:
+        """Datasets whose log may have changed since it was read."""
         if not self.store.capabilities.guards:
             return batch.targets.keys()
-        is_first, waiting = not began, names - began
+        # Where the store guards its deletions, notes are younger than the reading and cover changes in between: all datasets
+        # are asked before the first batch, and those that have not begun when another one begins, unless it was asked lately.
+        is_first, waiting = not self._begun, self._planned - self._begun
         begins = bool(waiting & batch.targets.keys())
-        began.update(batch.targets)
+        self._begun |= batch.targets.keys()
         return waiting if is_first or (begins and not self._was_asked_lately()) else set()
 
     def _justified(self, batch: Batch) -> Targets:

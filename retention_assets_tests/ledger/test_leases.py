@@ -233,7 +233,11 @@ def test_each_mark_is_in_exactly_one_part(ledger: Ledger, names: Sequence[str], 
     due = [ledger.sweeps.due(["lake/d"], LATER, one).tolist() for one in ranges]
     assert sorted(mark for mine in due for mark in mine) == ledger.sweeps.due(["lake/d"], LATER).tolist()
     assert all(due)
-    asked = [ledger.sweeps.concerned(["lake/d"], LATER, one)["transaction"].to_pylist() for one in ranges]
+    columns = ("transaction",)
+    asked = [
+        ledger.marks.table(["lake/d"], to_sweep_by=LATER, names=one, columns=columns)["transaction"].to_pylist()
+        for one in ranges
+    ]
     assert sorted(name for mine in asked for name in mine) == sorted(names)
     if together:
         starts = [{name.partition(together)[0] for name in mine if together in name} for mine in asked]

@@ -12,7 +12,7 @@ import pytest
 
 from retention_assets.ledger import AskedBy, Settlement
 from retention_assets.outcomes import Order, Outcome
-from retention_assets_tests.ledger.states import take_lease
+from retention_assets_tests.ledger.states import set_aside_in, take_lease
 from retention_assets_tests.sweep.lakes import DUE, FIVE, OLD, Lake
 from retention_assets_tests.sweep.marked import begin
 
@@ -97,7 +97,7 @@ def test_a_trash_that_lost_a_file_goes_only_if_a_deletion_of_ours_may_have_taken
     if tried:
         with lake.opened() as ledger:
             begin(ledger, "lake/d", Order.DELETE_ASIDE, AskedBy("ann", "the disk is full"), ["S1"])
-            marks, lease = ledger.trash.named("lake/d"), take_lease(ledger, "lake/d", "ann")
+            marks, lease = set_aside_in(ledger, "lake/d"), take_lease(ledger, "lake/d", "ann")
             failed = [row["id"] for row in ledger.marks.table(["lake/d"]).to_pylist() if row["transaction"] == "S1"]
             ledger.sweeps.settle([lease], [Settlement(mark, Outcome.FAILED, error="stopped") for mark in failed])
             ledger.leases.give_up([lease])

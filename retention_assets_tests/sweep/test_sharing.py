@@ -2,10 +2,14 @@
 
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from retention_assets.ledger import AskedBy
+from retention_assets.ledger.mark_rows import OUTCOMES
+from retention_assets.ledger.marking import Marks
 from retention_assets.outcomes import Order, Outcome
 from retention_assets_tests.sweep.lakes import DUE, FIVE, OLD, Lake
 from retention_assets_tests.sweep.marked import begin
@@ -160,8 +164,13 @@ def test_a_store_that_can_not_be_told_is_given_no_order(lake: Lake, sharing: typ
 
 
 def test_nothing_is_asked_for_a_store_that_shares_nothing(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
-    monkeypatch.setattr("retention_assets.ledger.marking.Marks.swept", lambda _, dataset: asked.append(dataset))
+    asked, table = list[object](), Marks.table
+
+    def watched(*about: Any, **columns: Any) -> pa.Table:
+        asked.extend(about[1:] if columns.get("columns") == OUTCOMES else ())
+        return table(*about, **columns)
+
+    monkeypatch.setattr(Marks, "table", watched)
     monkeypatch.setattr("retention_assets.environment.open_store", FilesStore)
     assert lake.sweeps(DUE)["lake/d"].outcomes == {Outcome.DELETED: 5}
     assert asked == []

@@ -16,8 +16,10 @@ from deltalake.exceptions import DeltaError
 
 from retention_assets.errors import Refused
 from retention_assets.ledger import AskedBy
+from retention_assets.ledger.mark_rows import OUTCOMES
 from retention_assets.outcomes import Order
 from retention_assets.policy import Hold
+from retention_assets_tests.ledger.states import set_aside_in
 from retention_assets_tests.people.conftest import lake, run
 from retention_assets_tests.rounds import rounds
 from retention_assets_tests.stores.delta.tables import Table, file_uris, files, versions
@@ -109,7 +111,7 @@ class Life:
 
     def _ask(self, order: Order) -> None:
         with self.house.opened() as ledger:
-            aside = sorted(ledger.trash.named("lh/t"))
+            aside = sorted(set_aside_in(ledger, "lh/t"))
             names = self.dice.sample(aside, min(len(aside), 2))
             with suppress(Refused):
                 begin(ledger, "lh/t", order, AskedBy("ann", "asked for"), names) if names else None
@@ -154,7 +156,7 @@ class Life:
     def ends(self) -> dict[int, str]:
         """How versions ended that the ledger calls swept."""
         with self.house.opened() as ledger:
-            swept = ledger.marks.swept("lh/t").to_pylist()
+            swept = ledger.marks.table(["lh/t"], ["SWEPT"], columns=OUTCOMES).to_pylist()
             return {int(row["transaction"]): str(row["outcome"]) for row in swept}
 
 
