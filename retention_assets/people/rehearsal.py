@@ -18,7 +18,7 @@ from retention_assets.datasets import DatasetFilter, store_of
 from retention_assets.environment import Environment
 from retention_assets.errors import Refused, did_you_mean
 from retention_assets.evaluation.days import ForecastDays, RecheckAt, WalkTerms, walk
-from retention_assets.evaluation.keepers import Keepers, keepers_in_files
+from retention_assets.evaluation.keepers import Keepers
 from retention_assets.evaluation.rules_in_force import Rulebook, RulesInForce, load_rules
 from retention_assets.frames.arrays import keys_of
 from retention_assets.frames.log import DATASETS, KNOWN_ROWS, LIVING, Log, is_in_log, known_rows
@@ -248,7 +248,7 @@ def scan_stores(
         from retention_assets.pipeline.warehouse import Warehouse
 
         warehouse, spark = Warehouse(str(settings.warehouse)), settings.spark
-        keepers = Keepers(source, partial(keepers_in_files, settings))
+        keepers = Keepers.of_settings(source, settings)
         scans = UnrecordedScans(source, warehouse, spark.master, spark.conf, keepers.in_force, as_of)
         for store in object_stores:
             if not wanted.may_select_of(store.name):

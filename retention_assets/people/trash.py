@@ -7,7 +7,6 @@ killed, the next run goes on.
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import Annotated, Any
@@ -56,7 +55,7 @@ from retention_assets.policy.sizes import size_of
 from retention_assets.render.terminal import Count, Minute, Size, table
 from retention_assets.stores.logs import tell_swept
 from retention_assets.stores.protocol import LocatedStore, Store, UndoStore, call_store, is_same_place
-from retention_assets.sweep import Recheck, RecheckResult, Sweeper, find_there, hold_leases, read_fresh
+from retention_assets.sweep import Fate, Recheck, Sweeper, Verdict, Verdicts, find_there, hold_leases, read_fresh
 from retention_assets.sweep.engine import store_fault
 from retention_assets.sweep.read import DatasetReading, Wanted, joined
 
@@ -376,7 +375,8 @@ def _empty(request: EmptyTrashRequest, environment: Environment, shown: Collecti
         ends, failures = _carry_out(sweeper, ordered)
         refused = {**refused, **unread, **held.others, **begun.lost, **{f"{name}/*": fault for name, fault in faults.items()}}
         failures += [f"{name} was not swept: {why}" for name, why in refused.items()]
-        failures += _grouped((mark, f"It stays set aside. {why}") for mark in marks if (why := checked.kept.get(mark.id)))
+        kept = checked.reasons(Fate.KEPT)
+        failures += _grouped((mark, f"It stays set aside. {why}") for mark in marks if (why := kept.get(mark.id)))
     done = [end for end in ends.values() if end["outcome"] != Outcome.SET_ASIDE]
     freed = sum(end["freed"] or 0 for end in done)
     return Result(
@@ -387,9 +387,9 @@ def _empty(request: EmptyTrashRequest, environment: Environment, shown: Collecti
     )
 
 
-def _recheck(recheck: Recheck, stores: Mapping[str, Store], marks: Sequence[AsideMark]) -> tuple[RecheckResult, dict[str, str]]:
+def _recheck(recheck: Recheck, stores: Mapping[str, Store], marks: Sequence[AsideMark]) -> tuple[Verdicts, dict[str, str]]:
     # what may go by the logs as they are now, as the sweep asks again; and by dataset, why its log is no use
-    result, unread = RecheckResult(), dict[str, str]()
+    result, unread = Verdicts(), dict[str, str]()
     for name, own in by_store(sorted({mark.dataset for mark in marks})).items():
         for share in call_store(stores[name], partial(stores[name].shares, own)):
             of_share = frozenset(share)
@@ -400,8 +400,7 @@ def _recheck(recheck: Recheck, stores: Mapping[str, Store], marks: Sequence[Asid
                 rows = recheck.ledger.trash.planned([mark.id for mark in here if mark.dataset not in faults])
                 checked = recheck.check(joined(readings), rows, stores[name].capabilities)
                 gone = {mark for reading in readings for mark in _gone(recheck, stores[name], reading, rows)} & checked.go
-                kept = {**checked.kept, **dict.fromkeys(gone, _GONE)}
-                result = result.with_(replace(checked, go=checked.go - gone, kept=kept))
+                result |= checked | Verdicts(dict.fromkeys(gone, Verdict(Fate.KEPT, _GONE)))
     return result, unread
 
 

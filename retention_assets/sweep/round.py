@@ -39,7 +39,8 @@ from retention_assets.sweep.execute import Batch, cut_batches
 from retention_assets.sweep.opening import openings_of
 from retention_assets.sweep.permit import ProtectionsChanged
 from retention_assets.sweep.read import DatasetReading, Wanted, among_asked, by_dataset, current, joined, read_fresh
-from retention_assets.sweep.recheck import RecheckResult, rows_of_marks
+from retention_assets.sweep.recheck import rows_of_marks
+from retention_assets.sweep.verdicts import Fate, Verdicts
 
 _LOG = logging.getLogger(__name__)
 # shorter waits between batches are not logged
@@ -86,7 +87,7 @@ class _Round:
     # datasets that need another round, because holds, realms or the log changed
     again: list[DatasetSweep] = field(default_factory=list)
     # result of the re-check of the marks at hand
-    checked: RecheckResult = field(default_factory=RecheckResult)
+    checked: Verdicts = field(default_factory=Verdicts)
     # datasets whose readers know what goes by the last re-check
     hidden: set[str] = field(default_factory=set)
     # datasets whose report of the day is open
@@ -227,9 +228,9 @@ class _Round:
         self._open_reports(left)
         for name, rows in by_dataset(left).items():
             self.active[name].begun_earlier = frozenset(rows["id"].to_pylist())
-        self.checked = RecheckResult()
+        self.checked = Verdicts()
         self._recheck(left)
-        stays = {**self.checked.kept, **self.checked.back, **self.checked.waits}
+        stays = self.checked.reasons(Fate.KEPT, Fate.COMES_BACK, Fate.WAITS)
         staying = by_dataset(left.filter(rows_of_marks(left, stays)))
         self._settle({name: [_staying(mark, stays[mark]) for mark in rows["id"].to_pylist()] for name, rows in staying.items()})
         expired: dict[str, list[Settlement]] = {}
@@ -251,7 +252,7 @@ class _Round:
         # what is protected anew comes back; what is over is deleted for good
         if not len(aside := self._rows_of_active(aside)):
             return
-        self.checked = RecheckResult()
+        self.checked = Verdicts()
         self._recheck(aside)
         back = self._rows_of_active(aside, self.checked.back)
         where = (sorted(self.active), self.context.as_of, self.context.names, ASIDE)
@@ -282,7 +283,7 @@ class _Round:
         self._read_chains(due)
         if not len(due := self._rows_of_active(due)):
             return
-        self.checked = RecheckResult()
+        self.checked = Verdicts()
         self._recheck(due)
         planned = self._plan(self._rows_of_active(due, self.checked.go))
         for batch, targets in self._justified_batches(planned, due) if planned is not None else ():
@@ -318,7 +319,7 @@ class _Round:
             sweep.checked_under = protections
         log, capabilities = self._log_of(names), self.store.capabilities
         result = self.context.recheck.check(log, rows, capabilities, self._wanted_again(rows))
-        self.checked = self.checked.with_(result, rows["id"].to_pylist())
+        self.checked |= result
         self.hidden -= names
         if result.spared:
             self._spare(rows.filter(rows_of_marks(rows, result.spared)), result.spared)
@@ -327,11 +328,12 @@ class _Round:
         faults = self.context.independent_check.faults(log, goes, capabilities.log_is_complete, self.context.as_of, keepers)
         for sweep in self._active(faults):
             self._take_out(sweep, Refused(faults[sweep.dataset]))
+        waits = self.checked.reasons(Fate.WAITS)
         for sweep in self._active(names):
             own = rows.filter(pc.equal(rows["dataset"], sweep.dataset))
             with self._alone(sweep):
                 sweep.check_shared(own.filter(rows_of_marks(own, self.checked.go)))
-            sweep.note_waiting(own, self.checked.waits)
+            sweep.note_waiting(own, waits)
 
     def _wanted_again(self, rows: pa.Table) -> Mapping[tuple[str, str], str]:
         # what is set aside, and its store needs now
@@ -432,8 +434,11 @@ class _Round:
 
     def _batches(self, rows: pa.Table) -> Iterator[Batch]:
         # at the pace of their policies, until a stop
-        together = {mark: mark for mark in rows["id"].to_pylist()} if shares_data(self.store) else {}
-        for batch in cut_batches(rows, self.context.recheck.sweeps_of(rows), together | {**self.checked.together}):
+        shares, together = shares_data(self.store), dict[int, int]()
+        for mark in rows["id"].to_pylist():
+            if first := self.checked.by_mark[mark].together or (mark if shares else None):
+                together[mark] = first
+        for batch in cut_batches(rows, self.context.recheck.sweeps_of(rows), together):
             if self.context.stop.is_set() or not any(name in self.active for name in batch.targets):
                 continue
             takes = batch.takes()
@@ -461,21 +466,21 @@ class _Round:
         return waiting if is_first or (begins and not self._was_asked_lately()) else set()
 
     def _justified(self, batch: Batch) -> Targets:
-        latest, ended, go = self.checked.in_latest_view, self.checked.ended_refs, self.checked.go
+        verdicts, goes = self.checked.by_mark, (Fate.GOES, Fate.COMES_BACK) if batch.order is Order.RESTORE else (Fate.GOES,)
         return {
             sweep.dataset: {
                 mark: Target(
                     transaction,
                     note,
-                    in_latest_view=mark in latest,
+                    in_latest_view=verdicts[mark].in_latest_view,
                     place_known=None not in sweep.places,
-                    ended_refs=ended.get(mark, ()),
+                    ended_refs=verdicts[mark].ended_refs,
                     begun_earlier=mark in sweep.begun_earlier,
                     has_failed=mark in sweep.has_failed,
                     aside="" if batch.order is Order.DELETE else f"{plan}/{mark}",
                 )
                 for mark, (transaction, note, plan) in batch.targets[sweep.dataset].items()
-                if mark in go or (batch.order is Order.RESTORE and mark in self.checked.back)
+                if verdicts[mark].fate in goes
             }
             for sweep in self._active(batch.targets)
         }

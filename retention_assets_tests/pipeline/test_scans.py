@@ -13,7 +13,7 @@ import pytest
 
 from retention_assets.datasets import DatasetFilter
 from retention_assets.errors import Refused
-from retention_assets.evaluation.keepers import Keepers
+from retention_assets.evaluation import Keepers
 from retention_assets.frames import DATASETS, LOG
 from retention_assets.frames.log import faults_of
 from retention_assets.ledger import Ledger, ScanRecord, open_ledger, scan_lease

@@ -22,8 +22,7 @@ import pytest
 from retention_assets.errors import BadInput, Refused
 from retention_assets.evaluation.rules_in_force import load_rulebook
 from retention_assets.frames import TIMES
-from retention_assets.ledger import DatasetPart, Lease, Ledger, NameRange
-from retention_assets.ledger.marking import Marks
+from retention_assets.ledger import DatasetPart, Lease, Ledger, Marks, NameRange
 from retention_assets.ledger.schema import LEASES
 from retention_assets.ledger.stores import Scans
 from retention_assets.outcomes import Outcome

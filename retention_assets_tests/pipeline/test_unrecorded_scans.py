@@ -15,7 +15,7 @@ import pytest
 
 from retention_assets.clock import now
 from retention_assets.errors import Refused
-from retention_assets.evaluation.keepers import Keepers
+from retention_assets.evaluation import Keepers
 from retention_assets.frames import sound_log
 from retention_assets.ledger import Ledger, ScanClosing, ScanEnd, ScanStatus, open_ledger, scan_lease
 from retention_assets.pipeline import unrecorded_scans

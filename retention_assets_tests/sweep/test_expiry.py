@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from retention_assets.environment import Environment
-from retention_assets.evaluation.keepers import Keepers
+from retention_assets.evaluation import Keepers
 from retention_assets.evaluation.rules_in_force import load_rulebook
 from retention_assets.outcomes import Outcome
 from retention_assets.policy import Hold, Keeper, RetainRule

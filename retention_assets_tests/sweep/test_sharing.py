@@ -7,9 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from retention_assets.ledger import AskedBy
-from retention_assets.ledger.mark_rows import OUTCOMES
-from retention_assets.ledger.marking import Marks
+from retention_assets.ledger import OUTCOMES, AskedBy, Marks
 from retention_assets.outcomes import Order, Outcome
 from retention_assets_tests.sweep.lakes import DUE, FIVE, OLD, Lake
 from retention_assets_tests.sweep.marked import begin

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from retention_assets.frames import sound_log
-from retention_assets.ledger import AskedBy
-from retention_assets.ledger.mark_rows import OUTCOMES
+from retention_assets.ledger import OUTCOMES, AskedBy
 from retention_assets.outcomes import Order, Outcome
 from retention_assets.policy import Hold
 from retention_assets.stores.logs import tell_swept

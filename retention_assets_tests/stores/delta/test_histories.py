@@ -15,8 +15,7 @@ import pytest
 from deltalake.exceptions import DeltaError
 
 from retention_assets.errors import Refused
-from retention_assets.ledger import AskedBy
-from retention_assets.ledger.mark_rows import OUTCOMES
+from retention_assets.ledger import OUTCOMES, AskedBy
 from retention_assets.outcomes import Order
 from retention_assets.policy import Hold
 from retention_assets_tests.ledger.states import set_aside_in
