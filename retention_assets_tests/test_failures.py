@@ -139,7 +139,7 @@ def test_a_ledger_that_is_locked_for_long_is_a_sentence_and_no_trace(run: Run) -
     assert (code, out, len(err.splitlines())) == (1, "", 1)
     assert err.startswith(f"cannot go on: {BUSY}")
     with open_ledger(f"sqlite:///{file.absolute()}") as ledger:
-        assert ledger.holds.in_force(T0) == []
+        assert ledger.holds.recorded(T0).placed == []
 
 
 @pytest.mark.skipif(os.geteuid() == 0 and not shutil.which("setpriv"), reason="root may write anywhere")

@@ -19,8 +19,9 @@ from retention_assets.datasets import by_store
 from retention_assets.errors import Refused
 from retention_assets.evaluation.changes import list_datasets
 from retention_assets.evaluation.fates import Fates
+from retention_assets.evaluation.keepers import Keepers
 from retention_assets.evaluation.readable import raise_visibility
-from retention_assets.evaluation.rules_in_force import holds_of_files, load_rules, rules_digests, warn_of_unknown
+from retention_assets.evaluation.rules_in_force import load_rules, rules_digests, warn_of_unknown
 from retention_assets.frames.log import LOG, STRAYS, SUMMED, TIMES, attribute_of, faults_of, sums_by
 from retention_assets.frames.verdicts.candidate_marks import columns_for
 from retention_assets.frames.verdicts.reasons import Reason
@@ -205,8 +206,8 @@ def transaction_log(run: Step, ledger: Ledger) -> Metadata:
     present = {name: store for name, store in stores.items() if name not in faults}
     objects = [settings for settings in run.retention.settings.stores if isinstance(settings, ObjectsSettings)]
     scanned = [(present.pop(settings.name), settings) for settings in objects if settings.name in present]
-    holds = holds_of_files(run.retention.settings) if scanned else ()
-    scans = RunScans(ledger, run.warehouse, scanner, run.actor, run.given_as_of, holds)
+    keepers = Keepers.of_settings(ledger, run.retention.settings)
+    scans = RunScans(ledger, run.warehouse, scanner, run.actor, keepers.in_force, run.given_as_of)
     with scans.scanning(scanned, run.datasets):
         return _read(run, ledger, [*present.values()], scans, elsewhere)
 

@@ -23,7 +23,8 @@ from retention_assets.dagster.step import UNFINISHED, Resources, masking_faults,
 from retention_assets.dagster.stores import changed_stores, digest_of, store_health
 from retention_assets.datasets import by_store, store_of
 from retention_assets.evaluation.changes import Listing, as_globs, datasets_to_evaluate, list_datasets
-from retention_assets.evaluation.rules_in_force import files_of, foreseen_rulebook, rules_digests
+from retention_assets.evaluation.keepers import files_of
+from retention_assets.evaluation.rules_in_force import foreseen_rulebook, rules_digests
 from retention_assets.people.audit import audit_verify
 from retention_assets.people.housekeeping import housekeeping
 from retention_assets.policy.book import LoadOutcome, datasets_touched

@@ -25,8 +25,10 @@ from retention_assets.frames.views.latest_views import COLUMNS, NEEDED
 from retention_assets.ledger import Ledger, invariants
 from retention_assets.ledger.book import kept_realms
 from retention_assets.ledger.evaluations import SWEPT_BEFORE, Publication
+from retention_assets.ledger.histories import UNDELETED
 from retention_assets.ledger.invariants import Invariant, Violation
-from retention_assets.ledger.marking import CANDIDATES, MARK_ROWS
+from retention_assets.ledger.mark_rows import schema_of
+from retention_assets.ledger.marking import CANDIDATES
 from retention_assets.pipeline.file_systems import inside
 from retention_assets.pipeline.part_frames import NEEDED as NEEDED_MARKS
 from retention_assets.pipeline.part_frames import REALMS, VERDICTS, NeededMarks
@@ -251,8 +253,9 @@ def _deleted_and_there(ledger: Ledger, stores: Mapping[str, Store], log: Sequenc
         listed = threads.map(lambda name: data_finder(stores.get(store_of(name)), name), names)
         finders = dict(zip(names, listed, strict=True))
     begun = read_begun(log)
-    there = [MARK_ROWS.empty_table()]
-    for batch in ledger.marks.read(names, ["SWEPT"], hidden_again=stores):
+    columns = ("dataset", "transaction", *TIMES, "outcome", "changed_at")
+    there = [schema_of(columns).empty_table()]
+    for batch in ledger.marks.read(names, ["SWEPT"], hidden_again=stores, columns=columns):
         marks = pa.Table.from_batches([batch])
         # Transactions that another run has swept since the log was read were still there then.
         marks = marks.filter(pc.less(marks["changed_at"], pa.scalar(begun, marks.schema.field("changed_at").type)))
@@ -262,8 +265,7 @@ def _deleted_and_there(ledger: Ledger, stores: Mapping[str, Store], log: Sequenc
             there.append(rows.filter(pc.is_in(rows["transaction"], back)))
     marks = pa.concat_tables(there)
     # what is set aside was not deleted, so nothing is back
-    undeleted = pa.array([*ledger.histories.undeleted(marks["id"].to_pylist())], pa.int64())
-    marks = marks.filter(pc.invert(pc.is_in(marks["id"], undeleted)))
+    marks = marks.filter(pc.invert(pc.is_in(marks["outcome"], pa.array(UNDELETED))))
     if not len(marks):
         return marks
     return marks.filter(pa.array(is_in_log(marks, read_transactions(log, names, ["dataset", "transaction", *TIMES]))))
@@ -293,7 +295,7 @@ def _readable_but_swept(scope: CheckScope) -> Iterator[Violation]:
     for (folder, of_log), names in sorted(groups.items()):
         for at in range(0, len(names), _DATASETS_AT_ONCE):
             batch = names[at : at + _DATASETS_AT_ONCE]
-            if not len(swept := ledger.marks.table(batch, ["SWEPT"])):
+            if not len(swept := ledger.marks.table(batch, ["SWEPT"], columns=("dataset", "transaction", *TIMES))):
                 continue
             rows = read_transactions([Source(of_log, frozenset(batch))], batch, ["dataset", "transaction", *TIMES])
             listed = swept.filter(pa.array(is_in_log(swept, rows)))

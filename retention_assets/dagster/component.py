@@ -20,7 +20,7 @@ from retention_assets.dagster.naming import Names
 from retention_assets.dagster.private import is_first_load
 from retention_assets.demo.lake import SAMPLE_POLICIES, SAMPLE_STORES, sample_files
 from retention_assets.errors import BadInput, Problem
-from retention_assets.evaluation.rules_in_force import files_of
+from retention_assets.evaluation.keepers import files_of
 from retention_assets.policy.language import load_policies
 from retention_assets.settings.model import FILE, Settings, load_settings, settings_of
 from retention_assets.settings.schema import settings_schema

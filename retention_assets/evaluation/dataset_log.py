@@ -12,12 +12,12 @@ import pyarrow.compute as pc
 from retention_assets.datasets import store_of
 from retention_assets.environment import Environment
 from retention_assets.errors import BadInput, Problem, Refused, did_you_mean, suggest
-from retention_assets.evaluation.rules_in_force import holds_in_force
+from retention_assets.evaluation.keepers import Keepers
 from retention_assets.frames.log import Log, faults_of
 from retention_assets.frames.soundness import sound_log
 from retention_assets.frames.verdicts.candidate_marks import kept_among
 from retention_assets.ledger import Ledger
-from retention_assets.ledger.marking import SWEPT_ROWS
+from retention_assets.ledger.mark_rows import OUTCOMES, STATUSES, schema_of
 from retention_assets.stores.logs import read_lines, read_some_lines, tell_swept
 from retention_assets.stores.protocol import FindData, Only, Reads, Store, StoreFailed, call_store, data_finder
 
@@ -77,14 +77,14 @@ def needs_of(
     store = _open_store_of(environment, dataset)
     if store is None:
         return ()
-    holds = holds_in_force(ledger, environment.settings, as_of)
+    keepers = Keepers.of_settings(ledger, environment.settings).in_force(as_of)
     try:
         tell_swept(
             store,
             dataset,
             log,
-            lambda: ledger.marks.swept(dataset) if ledger else SWEPT_ROWS.empty_table(),
-            lambda log, names: kept_among(log, names, holds, as_of),
+            lambda: ledger.marks.table([dataset], ["SWEPT"], columns=OUTCOMES) if ledger else schema_of(OUTCOMES).empty_table(),
+            lambda log, names: kept_among(log, names, keepers, as_of),
         )
         return tuple(call_store(store, lambda: store.explain_needs(dataset, transaction)))
     except StoreFailed as fault:
@@ -119,7 +119,7 @@ def only_dataset(log: Log, dataset: str) -> Log:
 
 def refuse_unknown(environment: Environment, dataset: str, log: Log | None, ledger: Ledger | None) -> None:
     """Refuse a dataset of which there is no log, and of which the ledger knows nothing."""
-    if log is None and not (ledger and len(ledger.histories.transactions(dataset))):
+    if log is None and not (ledger and len(ledger.marks.table([dataset], STATUSES, columns=("transaction",)))):
         raise _no_dataset(environment, dataset)
 
 

@@ -19,15 +19,15 @@ from retention_assets.errors import BadInput, Problem, did_you_mean
 from retention_assets.evaluation.dataset_log import MOST_COMPARED, only_dataset
 from retention_assets.evaluation.fates import Fates
 from retention_assets.evaluation.readable import TransactionLives
-from retention_assets.evaluation.rules_in_force import RulesInForce, holds_about
+from retention_assets.evaluation.rules_in_force import RulesInForce
 from retention_assets.frames.arrays import NEVER, Bools, Ints
 from retention_assets.frames.log import (
     KNOWN_ROWS,
     LIVING,
     Log,
     copied_datasets,
-    holds_dataset,
     is_in_log,
+    keepers_about,
     known_rows,
     selects_dataset,
     sums_by,
@@ -42,9 +42,9 @@ from retention_assets.frames.views.history import History
 from retention_assets.frames.views.scope import FAR, ScopeColumns, ScopeTable, view_roots
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.histories import UNDELETED, TransactionLife, message_about
-from retention_assets.ledger.marking import MARK_ROWS
+from retention_assets.ledger.mark_rows import MARK_ROWS
 from retention_assets.policy.durations import from_micros, micros, minute_in_utc, text_of
-from retention_assets.policy.model import PERIODS, Policy
+from retention_assets.policy.model import PERIODS, Policy, named_holds
 from retention_assets.policy.sentences import DELETED, SCHEDULED, count, sentence
 from retention_assets.stores.protocol import WITNESS, FindData
 
@@ -183,7 +183,7 @@ def explain_with_ledger(
     find_data: FindData | None = None,
 ) -> ExplainedTransaction:
     """Explain a transaction with what the ledger knows; one that is in no log any more may still be known there."""
-    holds, _ = holds_about(dataset, log, rules.holds, as_of)
+    holds = named_holds(keepers_about(rules.holds, dataset, log.attributes if log else {}, as_of))
     known = ledger is not None and bool(ledger.histories.of(dataset, [transaction]))
     explanation = None
     if log is not None and not (known and pc.index(log.transactions["transaction"], transaction).as_py() < 0):
@@ -385,8 +385,8 @@ def summarize_dataset(
     if log is None:
         return DatasetSummary(dataset, as_of, states=_count(marks, "status"), next_due=_next_due(marks, fates, ()))
     policies = [policy for policy in rules.policies if selects_dataset(policy.datasets, dataset, log.attributes)]
-    live = [hold for hold in rules.holds if hold.is_live(as_of)]
-    verdicts = candidate_marks(log.transactions, log.datasets, policies, live, as_of, _already_marked(ledger, dataset))
+    keepers = keepers_about(rules.holds, dataset, log.attributes, as_of)
+    verdicts = candidate_marks(log.transactions, log.datasets, policies, keepers, as_of, _already_marked(ledger, dataset))
     states = _states(log.transactions, marks, verdicts["verdict"].cast(pa.string()))
     judged = log.transactions.select(_ROW).append_column("state", states).append_column("reasons", verdicts["reasons"])
     stay = judged.filter(pc.equal(judged["state"], STAYS))["transaction"]
@@ -403,16 +403,15 @@ def summarize_dataset(
         newest=_rows(judged.slice(max(0, len(judged) - _FEW)))[::-1],
         next_due=_next_due(marks, fates, frozenset(stay.to_pylist())),
         policies=tuple((policy.name, sentence(policy)) for policy in policies),
-        holds=tuple(hold.name or "" for hold in live if holds_dataset(hold, dataset, log.attributes)),
+        holds=tuple(keeper.name or "" for keeper in keepers),
     )
 
 
 def _marks(ledger: Ledger, dataset: str) -> pa.Table:
     # what a sweep did not delete stands under its outcome
-    marks, swept = ledger.marks.table([dataset]), ledger.marks.swept(dataset)
-    swept = swept.filter(pc.is_in(swept["outcome"], pa.array(UNDELETED)))
-    outcomes = swept["outcome"].combine_chunks().take(pc.index_in(marks["id"], value_set=swept["id"].combine_chunks()))
-    statuses = pc.coalesce(outcomes, marks["status"].cast(pa.string()))
+    marks = ledger.marks.table([dataset], columns=(*MARK_ROWS.names, "outcome"))
+    is_there = pc.is_in(marks["outcome"], pa.array(UNDELETED))
+    statuses = pc.if_else(is_there, marks["outcome"], marks["status"])
     return marks.set_column(marks.column_names.index("status"), "status", statuses)
 
 

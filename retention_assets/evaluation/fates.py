@@ -12,7 +12,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from retention_assets.frames.log import holds_dataset, selects_name, sums_by
+from retention_assets.evaluation.keepers import Keepers
+from retention_assets.frames.log import keepers_about, selects_name, sums_by
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.states import PendingGroup
 from retention_assets.policy.book import Stored, item_of
@@ -48,18 +49,18 @@ class Fates:
 
     # `book`: newest version of every entry, including revoked ones
     def __init__(self, book: Sequence[Stored], keepers: Sequence[Keeper], as_of: datetime) -> None:
-        live = [hold for hold in named_holds(keepers) if hold.is_live(as_of)]
+        live = [keeper for keeper in keepers if keeper.is_live(as_of)]
         # Only a log has the attributes that these holds ask for, and what meets the lines of a retain rule.
-        rules = [rule.name for rule in keepers if isinstance(rule, RetainRule)]
-        self.unclear = (*(hold.name or "" for hold in live if hold.datasets.with_), *rules)
+        rules = [rule.name for rule in live if isinstance(rule, RetainRule)]
+        self.unclear = (*(hold.name or "" for hold in named_holds(live) if hold.datasets.with_), *rules)
         in_force = [entry for entry in book if not entry.revoked]
         items = [item_of(entry.name, entry.content) for entry in in_force]
         versions = {(entry.name, entry.version) for entry in in_force}
         names = {entry.name for entry in book}
 
         @cache
-        def holds_of(dataset: str) -> list[Hold]:
-            return [hold for hold in live if holds_dataset(hold, dataset, {})]
+        def holds_of(dataset: str) -> tuple[Hold, ...]:
+            return named_holds(keepers_about(live, dataset, {}, as_of))
 
         @cache
         def due_of(dataset: str, policy: str, version: int, marked_at: datetime, due_at: datetime) -> datetime | None:
@@ -75,7 +76,7 @@ class Fates:
     @classmethod
     def recorded(cls, ledger: Ledger, as_of: datetime) -> "Fates":
         """Go by the policies and holds in the ledger, without reading any policy file."""
-        return cls(ledger.policy_book.newest(), ledger.holds.known(as_of), as_of)
+        return cls(ledger.policy_book.newest(), Keepers(ledger).in_force(as_of), as_of)
 
     def pending(self, ledger: Ledger, datasets: Iterable[str] | None = None) -> list[PendingGroup]:
         """List open marks in groups, each with its fate.

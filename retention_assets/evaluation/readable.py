@@ -21,17 +21,18 @@ from retention_assets.environment import Environment
 from retention_assets.errors import BadInput, Problem, Refused, did_you_mean
 from retention_assets.evaluation.dataset_log import MOST_COMPARED, read_dataset
 from retention_assets.evaluation.fates import Fates
-from retention_assets.evaluation.rules_in_force import holds_about, holds_in_force
+from retention_assets.evaluation.keepers import Keepers
 from retention_assets.frames.arrays import Bools, as_micros, flags, integers, join_chunks, keys_of
-from retention_assets.frames.log import LIVING, LOG, Log, is_in_log, selects_dataset
+from retention_assets.frames.log import LIVING, LOG, Log, is_in_log, keepers_about, selects_dataset
 from retention_assets.frames.views.branch_views import branch_views
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.book import Raise, raise_by
 from retention_assets.ledger.histories import TransactionLife, life_of
+from retention_assets.ledger.mark_rows import STATUSES
 from retention_assets.policy.book import Stored, item_of
 from retention_assets.policy.durations import Duration, micros, text_of
 from retention_assets.policy.globs import protecting
-from retention_assets.policy.model import BRANCHED, VISIBILITY_PREFIX, Hold, VisibilityRule
+from retention_assets.policy.model import BRANCHED, VISIBILITY_PREFIX, Hold, VisibilityRule, named_holds
 from retention_assets.stores.protocol import FindData
 
 # time that reading is expected to last
@@ -134,7 +135,8 @@ def readable(
         marks = _KnownMarks.of(ledger.marks.table([dataset], LIVING) if ledger else None, lines.transactions)
         # Read last: a sweep raises the visibility mark before it deletes.
         visible_from = ledger.visibility.of(dataset) if ledger else None
-        holds, _ = holds_about(dataset, lines, holds_in_force(ledger, environment.settings, now), now)
+        keepers = Keepers.of_settings(ledger, environment.settings).in_force(now)
+        holds = named_holds(keepers_about(keepers, dataset, lines.attributes, now))
     instant = at or now
     branches = []
     for view in views_at(lines.transactions, instant, branch):
@@ -427,7 +429,10 @@ class TransactionLives:
     def all(self, visible_from: datetime | None) -> Iterator[TransactionLife]:
         """Yield what the log lists, in its order, then what only the ledger knows."""
         listed = self._listed()
-        marked = self.ledger.histories.transactions(self.dataset) if self.ledger else pa.array([], pa.string())
+        marked = pa.array([], pa.string())
+        if self.ledger:
+            marks = self.ledger.marks.table([self.dataset], STATUSES, columns=("id", "transaction"))
+            marked = marks.sort_by("id")["transaction"].unique()
         unlisted = marked.filter(pc.invert(pc.is_in(marked, value_set=join_chunks(listed["transaction"]))))
         sure: Bools = np.ones(len(listed), dtype=bool)
         if visible_from is not None:

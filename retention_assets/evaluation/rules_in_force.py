@@ -4,23 +4,21 @@ Everything that judges takes `RulesInForce`. Loading is decided in policy/book.p
 """
 
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from pathlib import Path
 
 from retention_assets.datasets import by_store
 from retention_assets.environment import Environment
 from retention_assets.errors import Refused, suggest
-from retention_assets.frames.log import Log, holds_dataset
+from retention_assets.evaluation.keepers import Keepers, files_of, folders_of_policies, read_policies
 from retention_assets.ledger import Ledger
 from retention_assets.policy.book import BookDecision, BookItem, Loaded, LoadOutcome, Stored, as_loaded, compare, item_of
 from retention_assets.policy.datahub import ALL, AspectEntry, policies_for
-from retention_assets.policy.language import Policies, digests, load_policies
-from retention_assets.policy.model import Hold, Keeper, Policy, VisibilityRule, named_holds
+from retention_assets.policy.language import Policies, digests
+from retention_assets.policy.model import Keeper, Policy, VisibilityRule
 from retention_assets.policy.realms import purge_of
 from retention_assets.settings.model import Settings
-from retention_assets.settings.yaml import yaml_files
 from retention_assets.stores.aspects.settings import AspectsSettings
 from retention_assets.stores.protocol import call_store
 
@@ -109,15 +107,12 @@ class Rulebook:
     ledger: Ledger
     settings: Settings
     files: Policies
-    decisions: tuple[BookDecision, ...]
+    keepers: Keepers
+    decisions: tuple[BookDecision, ...] = ()
     # book as it will be, where it is only foreseen; otherwise the ledger is asked
     book: tuple[Stored, ...] | None = None
     # further warnings about the origin of entries
     warnings: tuple[str, ...] = ()
-    # The files are on another machine: holds are those sent with it, and those that the ledger learnt since.
-    is_remote: bool = False
-    # Holds of other policy folders: they go only when those folders are read without them.
-    kept_holds: tuple[Keeper, ...] = ()
     # reason why the files revoke nothing and nothing is swept by them
     unaccepted: str | None = None
     # By store why its own policies can't be read. One of them could keep data: nothing of it is judged or swept.
@@ -134,7 +129,7 @@ class Rulebook:
         policies = tuple(item for item in items if isinstance(item, Policy))
         entries = tuple(item for item in items if isinstance(item, AspectEntry))
         readable = tuple(item for item in items if isinstance(item, VisibilityRule))
-        holds = (*self.files.holds, *self.kept_holds, *self.ledger.holds.in_force(as_of))
+        holds = self.keepers.in_force(as_of)
         rules = rules_for(Policies(policies, holds, entries, readable), datasets, self.settings)
         # none with less grace than the settings allow
         purges = tuple(
@@ -153,25 +148,6 @@ class Rulebook:
     def entries(self) -> tuple[AspectEntry, ...]:
         return tuple(item for item in map(_item, self.in_force) if isinstance(item, AspectEntry))
 
-    def file_holds(self) -> Callable[[], tuple[Keeper, ...]]:
-        """Read the holds of the policy files, again whenever a file has changed. Raises if a file is broken by then."""
-        if self.is_remote:
-            # A hold that is gone from the files since lasts until the run is over: nobody here can know who took it out.
-            return lambda: (*self.files.holds, *(hold for hold in self.ledger.holds.of_files() if hold not in self.files.holds))
-        # The files may have changed since this rulebook was read, so the first call reads them again.
-        seen: list[tuple[str, int, int]] | None = None
-        holds = (*self.files.holds, *self.kept_holds)
-
-        def present() -> tuple[Keeper, ...]:
-            nonlocal seen, holds
-            stamps = [(str(file), (about := file.stat()).st_size, about.st_mtime_ns) for file in files_of(self.settings)]
-            if stamps != seen:
-                holds = (*read_policies(self.settings).holds, *self.kept_holds)
-                seen = stamps
-            return holds
-
-        return present
-
     @property
     def drifted(self) -> tuple[str, ...]:
         """Warnings about entries whose stored version differs from the files."""
@@ -184,39 +160,11 @@ def items_of(files: Policies) -> list[BookItem]:
     return [*files.policies, *files.entries, *files.visibility]
 
 
-def files_of(settings: Settings) -> list[Path]:
-    return [file for path in settings.policies if path.exists() for file in yaml_files(path)]
-
-
-def holds_of_files(settings: Settings) -> tuple[Keeper, ...]:
-    return read_policies(settings).holds if files_of(settings) else ()
-
-
-def holds_in_force(ledger: Ledger | None, settings: Settings, as_of: datetime) -> tuple[Keeper, ...]:
-    """Holds of policy files, of any folder, and of people, that are in force at an instant."""
-    of_files = holds_of_files(settings)
-    of_others = ledger.holds.of_other_folders(folders_of_policies(settings)) if ledger else ()
-    placed = ledger.holds.in_force(as_of) if ledger else ()
-    return (*(hold for hold in (*of_files, *of_others) if hold.is_live(as_of)), *placed)
-
-
-def holds_about(dataset: str, log: Log | None, holds: Sequence[Keeper], as_of: datetime) -> tuple[list[Hold], list[str]]:
-    """Holds in force about a dataset; and the names of those that ask for attributes, which only a log has."""
-    live = [hold for hold in named_holds(holds) if hold.is_live(as_of)]
-    unclear = [hold.name or "" for hold in live if log is None and hold.datasets.with_]
-    return [hold for hold in live if holds_dataset(hold, dataset, log.attributes if log else {})], unclear
-
-
-def folders_of_policies(settings: Settings) -> list[str]:
-    """Folders of the policies, as the record stores them."""
-    return [str(path.resolve()) for path in settings.policies]
-
-
 def policies_to_accept(ledger: Ledger, files: Policies, settings: Settings) -> dict[str, list[str]] | None:
     """Describe files and book that have nothing in common; None where they have, or where nothing was loaded yet."""
     if ledger.policy_book.loaded_files() & {str(file.resolve()) for file in files_of(settings)}:
         return None
-    entries, holds = [item.name for item in items_of(files)], ledger.holds.of_files()
+    entries, holds = [item.name for item in items_of(files)], _recorded(ledger)
     book = [entry.name for entry in ledger.policy_book.in_force() if entry.system]
     if not (book or holds) or set(entries) & set(book) or any(hold in holds for hold in files.holds):
         return None
@@ -235,8 +183,12 @@ def _unaccepted_rulebook(ledger: Ledger, record: Ledger, files: Policies, settin
         "`policies` in the settings to the right folder. If this is the right one, run `retention audit accept --policies "
         "--reason …`, which revokes the earlier policies."
     )
-    kept = tuple(hold for hold in record.holds.of_files() if hold not in files.holds)
-    return Rulebook(ledger, settings, files, (), kept_holds=kept, unaccepted=fault)
+    kept = [keeper for keeper in _recorded(record) if keeper not in files.holds]
+    return Rulebook(ledger, settings, files, Keepers.of_run(ledger, settings, kept), unaccepted=fault)
+
+
+def _recorded(ledger: Ledger) -> list[Keeper]:
+    return [row.keeper for row in ledger.holds.recorded().files]
 
 
 def load_rulebook(
@@ -247,7 +199,7 @@ def load_rulebook(
     `as_of` is the present where the clock is simulated: an entry of visibility waits from then on. `record` is the ledger
     that knows what was loaded last, where `ledger` is a copy.
     """
-    files, folders, record = read_policies(settings), folders_of_policies(settings), record or ledger
+    files, record = read_policies(settings), record or ledger
     if unaccepted := _unaccepted_rulebook(ledger, record, files, settings):
         return unaccepted
     entries = [as_loaded(item) for item in items_of(files)]
@@ -255,12 +207,14 @@ def load_rulebook(
     names = [str(file.resolve()) for file in files_of(settings)]
     overwrite, stores = settings.overwrite_user_policies, aspects_stores(settings)
     decisions = ledger.policy_book.load(entries, actor, overwrite, stores, present, names)
-    ledger.holds.note_files(files.holds, actor, folders)
-    return Rulebook(ledger, settings, files, tuple(decisions), kept_holds=_kept_holds(record, files, folders))
+    ledger.holds.note_files(files.holds, actor, folders_of_policies(settings))
+    return Rulebook(ledger, settings, files, _keepers(ledger, record, settings), tuple(decisions))
 
 
-def _kept_holds(ledger: Ledger, files: Policies, folders: Sequence[str]) -> tuple[Keeper, ...]:
-    return tuple(hold for hold in ledger.holds.of_other_folders(folders) if hold not in files.holds)
+def _keepers(ledger: Ledger, record: Ledger, settings: Settings) -> Keepers:
+    # A copy has no record of files; what other folders brought by now lasts until the run is over.
+    folders = frozenset(folders_of_policies(settings))
+    return Keepers.of_run(ledger, settings, [row.keeper for row in record.holds.recorded().files if not row.folders <= folders])
 
 
 def foreseen_rulebook(ledger: Ledger, settings: Settings, as_of: datetime) -> Rulebook:
@@ -274,14 +228,7 @@ def foreseen_rulebook(ledger: Ledger, settings: Settings, as_of: datetime) -> Ru
     book = {entry.name: entry for entry in (*newest, *written)}
     removed = {decision.name for decision in decisions if decision.revokes}
     in_force = tuple(entry for entry in book.values() if not entry.revoked and entry.name not in removed)
-    kept = _kept_holds(ledger, files, folders_of_policies(settings))
-    return Rulebook(ledger, settings, files, tuple(decisions), in_force, kept_holds=kept)
-
-
-def read_policies(settings: Settings, paths: Sequence[Path] = ()) -> Policies:
-    """Read the policies of the settings, or those of some paths, which may be about stores that the settings lack."""
-    stores = None if paths else settings.branches
-    return load_policies(paths or settings.policies, stores, settings.needing_grace, settings.branches, settings.undo_faults)
+    return Rulebook(ledger, settings, files, _keepers(ledger, ledger, settings), tuple(decisions), in_force)
 
 
 def compare_with_files(newest: Sequence[Stored], files: Policies, settings: Settings, overwrite: bool) -> list[BookDecision]:

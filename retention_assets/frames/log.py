@@ -7,6 +7,7 @@ reuse ids, and so may a rewritten log.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -210,14 +211,17 @@ def selects_name(datasets: Datasets, name: str) -> bool:
     return matches(name, datasets.include) and not protects(name, datasets.exclude)
 
 
-def holds_dataset(hold: Keeper, name: str, attributes: Mapping[str, str]) -> bool:
-    return holds_name(hold, name) and has_attributes(attributes, hold.datasets.with_)
+def keepers_about(
+    keepers: Iterable[Keeper], dataset: str, attributes: Mapping[str, str] | None, as_of: datetime
+) -> list[Keeper]:
+    """Return the keepers that are in force about a dataset. A dataset of unknown attributes (None) may have had any."""
+    return [keeper for keeper in keepers if keeper.is_live(as_of) and holds_dataset(keeper, dataset, attributes)]
 
 
-def holds_name(hold: Keeper, name: str) -> bool:
-    """Go by the name alone, whatever attributes are asked for."""
+def holds_dataset(keeper: Keeper, name: str, attributes: Mapping[str, str] | None) -> bool:
     # In a hold an exclude is what lets go, so it means no more than it says.
-    return protects(name, hold.datasets.include) and not matches(name, hold.datasets.exclude)
+    is_named = protects(name, keeper.datasets.include) and not matches(name, keeper.datasets.exclude)
+    return is_named and (attributes is None or has_attributes(attributes, keeper.datasets.with_))
 
 
 def bounds_of(log: pa.Table) -> Ints:

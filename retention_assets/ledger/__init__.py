@@ -10,7 +10,8 @@ from retention_assets.ledger.histories import MarkEvent, TransactionLife, life_o
 from retention_assets.ledger.invariants import Invariant, Violation
 from retention_assets.ledger.leases import ALL_NAMES, SECONDS, SILENCE, DatasetPart, JoinedPart, Lease, LeaseLost, NameRange
 from retention_assets.ledger.ledger import Ledger, NotedPlace, ledger_is_there, ledger_time, open_ledger, remember_places
-from retention_assets.ledger.marking import CANDIDATES, MARK_ROWS, candidate_table
+from retention_assets.ledger.mark_rows import MARK_ROWS, OUTCOMES
+from retention_assets.ledger.marking import CANDIDATES, Marks, candidate_table
 from retention_assets.ledger.reports import COUNTERS, OpenedReport
 from retention_assets.ledger.states import FreedGroup, PendingGroup, SparedGroup, Waiting
 from retention_assets.ledger.stores import ScanClosing, ScanEnd, ScanRecord, ScanStatus, scan_lease
@@ -18,10 +19,10 @@ from retention_assets.ledger.trash import AskedBy
 from retention_assets.ledger.unmarking import KeptMarks
 
 __all__ = [
-    "ALL_NAMES", "CANDIDATES", "COUNTERS", "EVALUATION_ROWS", "FOUND_ROWS", "MARK_ROWS", "SECONDS", "SILENCE", "Act",
-    "ActType", "AskedBy", "ChainHead", "DatasetPart", "FreedGroup", "Invariant", "JoinedPart", "KeptMarks", "Lease",
-    "LeaseLost", "Ledger", "LedgerTimes", "MarkEvent", "NameRange", "NotedPlace", "OpenedReport", "PendingGroup", "Plan",
-    "Planned", "Publication", "Raise", "Realm", "ScanClosing", "ScanEnd", "ScanRecord", "ScanStatus", "Settlement",
+    "ALL_NAMES", "CANDIDATES", "COUNTERS", "EVALUATION_ROWS", "FOUND_ROWS", "MARK_ROWS", "OUTCOMES", "SECONDS", "SILENCE",
+    "Act", "ActType", "AskedBy", "ChainHead", "DatasetPart", "FreedGroup", "Invariant", "JoinedPart", "KeptMarks", "Lease",
+    "LeaseLost", "Ledger", "LedgerTimes", "MarkEvent", "Marks", "NameRange", "NotedPlace", "OpenedReport", "PendingGroup",
+    "Plan", "Planned", "Publication", "Raise", "Realm", "ScanClosing", "ScanEnd", "ScanRecord", "ScanStatus", "Settlement",
     "SparedGroup", "TransactionLife", "VerdictCount", "Violation", "Waiting", "candidate_table", "counts_text",
     "due_mark_faults", "ledger_is_there", "ledger_time", "life_of", "open_ledger", "raise_by", "remember_places",
     "rule_faults", "scan_lease", "verify",

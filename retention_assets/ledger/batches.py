@@ -11,7 +11,7 @@ locks the marks, as taking back does, so that exactly one of them has each mark.
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 from functools import cache
@@ -44,7 +44,7 @@ from retention_assets.ledger.clock_guard import has_come_by, present_by
 from retention_assets.ledger.database import LedgerPart, WriteTransaction, audited
 from retention_assets.ledger.evaluations import request_evaluations
 from retention_assets.ledger.leases import ALL_NAMES, Lease, NameRange, fence_all
-from retention_assets.ledger.marking import MARK_ROWS
+from retention_assets.ledger.mark_rows import MARK_ROW, begun_by_ids
 from retention_assets.ledger.reports import ReportCounts, count, count_aside, only_one
 from retention_assets.ledger.schema import ASIDE, AUDIT, BATCHES, BEGUN, MARKS, OPEN, PLANNED, PLANS, PUBLISHED, SWEPT, TIMES
 from retention_assets.ledger.steps import (
@@ -64,23 +64,20 @@ from retention_assets.ledger.steps import (
     open_batches,
     record_moves,
     report_columns,
-    to_sweep_by,
 )
 from retention_assets.outcomes import Order, Outcome
 from retention_assets.policy.durations import text_of
 from retention_assets.sql.columns import DatabaseTime, IdsColumn, InstantColumn, fit
 from retention_assets.sql.staging import append_rows
-from retention_assets.sql.streams import numbers_of, stream
+from retention_assets.sql.streams import numbers_of
 from retention_assets.sql.transactions import portions
 
-_NAMES = pa.schema([MARK_ROWS.field("transaction")])
-CONCERNED_ROWS = pa.schema([MARK_ROWS.field(name) for name in ("dataset", "transaction")])
 # Columns that determine a transaction's class. Few datasets and states occur among many marks.
 _WORD = pa.dictionary(pa.int32(), pa.string())
 CLASSED_ROWS = pa.schema(
     [
         pa.field("dataset", _WORD),
-        *(MARK_ROWS.field(name) for name in ("transaction", *TIMES)),
+        *(MARK_ROW.field(name) for name in ("transaction", *TIMES)),
         pa.field("status", _WORD),
         # 1 or 0: returning an instant per mark takes twice the time.
         pa.field("is_due", pa.int8()),
@@ -202,28 +199,6 @@ class Sweeps(LedgerPart):
                 else:
                     ids.append(numbers_of(connection, part_query.order_by(MARKS.c.dataset, MARKS.c.id)))
         return np.concatenate(ids)
-
-    def concerned(self, datasets: Collection[str], as_of: datetime, names: NameRange = ALL_NAMES) -> pa.Table:
-        """Datasets and names of marks that are due, begun or set aside, each once."""
-        query = select(MARKS.c.dataset, MARKS.c.transaction).select_from(SHOWN_MARKS).distinct()
-        queries = [query.where(where, names.condition()) for where in (to_sweep_by(as_of), text(f"marks.{ASIDE}"))]
-        rows = pa.Table.from_batches(self.streamed(queries, MARKS.c.dataset, datasets, CONCERNED_ROWS), CONCERNED_ROWS)
-        once = rows.group_by(CONCERNED_ROWS.names).aggregate([])
-        return once.sort_by([("dataset", "ascending"), ("transaction", "ascending")])
-
-    def concerned_names(self, datasets: Collection[str], as_of: datetime) -> Iterator[pa.RecordBatch]:
-        """Names of marks that are due, begun or set aside, unsorted and possibly repeated."""
-        query = select(MARKS.c.transaction).select_from(SHOWN_MARKS)
-        queries = [query.where(where) for where in (to_sweep_by(as_of), text(f"marks.{ASIDE}"))]
-        return self.streamed(queries, MARKS.c.dataset, datasets, _NAMES)
-
-    def due_rows(self, ids: Sequence[int]) -> pa.Table:
-        columns = [MARKS.c[name] for name in MARK_ROWS.names]
-        parts: list[pa.RecordBatch] = []
-        with self.database.reading() as connection:
-            for where in by_id(connection, ids, (MARKS.c.status == "MARKED") & ~IS_BEGUN):
-                parts += stream(connection, select(*columns).select_from(SHOWN_MARKS).where(where), MARK_ROWS)
-        return pa.Table.from_batches(parts, MARK_ROWS).sort_by([("dataset", "ascending"), ("id", "ascending")])
 
     def classed(self, datasets: Collection[str], as_of: datetime) -> pa.Table:
         """Open and swept marks with their class columns. Only swept marks have times: an open mark blocks its id."""
@@ -426,11 +401,7 @@ class Sweeps(LedgerPart):
 
 def planned_rows(connection: Connection, batches: Mapping[int, OpenBatch], names: NameRange = ALL_NAMES) -> pa.Table:
     """Rows of marks that have not ended, with what the plan of their batch says of them."""
-    columns = {**MARKS.c, "status": case((text(OPEN), "SWEEPING"), else_=MARKS.c.status).label("status")}
-    query = select(*(columns[name] for name in MARK_ROWS.names)).where(MARKS.c.end_seal.is_(None), names.condition())
-    # By ids: joined to batches, PostgreSQL may compare each mark with each.
-    marks = [batch for where in by_id(connection, batches) for batch in stream(connection, query.where(where), MARK_ROWS)]
-    rows = pa.Table.from_batches(marks, MARK_ROWS).sort_by([("dataset", "ascending"), ("id", "ascending")])
+    rows = begun_by_ids(connection, batches, and_(MARKS.c.end_seal.is_(None), names.condition()))
     planned: dict[int, tuple[str | None, int | None]] = {}
     for where in by_id(connection, batches, column=PLANNED.c.mark):
         notes = connection.execute(select(*(PLANNED.c[name] for name in ("plan", "mark", "note", "bytes"))).where(where))
@@ -506,17 +477,26 @@ def _may_begin(tx: WriteTransaction, plans: Mapping[str, int], marks: Sequence[i
         arguments = {**parameters, "ids": part, "first": part[0], "last": part[-1]}
         if name == "sqlite":
             arguments["present"] = clock.now()
-        counting, naming_planned, naming = _locking_due(name)
-        if set(tx.connection.execute(counting, arguments).one()) == {len(part)}:
+        lock = _lock_of_due(name)
+        if set(tx.connection.execute(lock.count, arguments).one()) == {len(part)}:
             begin += part
         else:
-            planned = tx.connection.execute(naming_planned, arguments).scalars().all()
-            begin += tx.connection.execute(naming, {**arguments, "ids": planned}).scalars()
+            planned = tx.connection.execute(lock.planned, arguments).scalars().all()
+            begin += tx.connection.execute(lock.due, {**arguments, "ids": planned}).scalars()
     return begin
 
 
+@dataclass(frozen=True)
+class DueLock:
+    """Statements: count what is planned and lock and count what is due, name what is planned, and lock and name what is due."""
+
+    count: Select[Any]
+    planned: Select[Any]
+    due: Select[Any]
+
+
 @cache
-def _locking_due(name: str) -> tuple[Select[Any], Select[Any], Select[Any]]:
+def _lock_of_due(name: str) -> DueLock:
     # In a plan, due as of it (all plans of a share have one instant) and by the ledger's own clock, and in no open batch: one
     # that is tried again has begun.
     plans: BindParameter[int] = bindparam("plans", expanding=True)
@@ -528,11 +508,12 @@ def _locking_due(name: str) -> tuple[Select[Any], Select[Any], Select[Any]]:
     begun = select(members_of(BATCHES.c.open_ids, text(BEGUN), *near).c.mark)
     may_begin = and_(among(name, MARKS.c.id), MARKS.c.status == "MARKED", is_due, MARKS.c.id.not_in(begun))
     locked = locking(may_begin).subquery()
-    # Counted apart: joined to marks, PostgreSQL compares each with each. They are of the plan's dataset; asked for that,
-    # SQLite would read all its marks.
+    # Two counts, not a join: PostgreSQL would choose a nested loop. They are of the plan's dataset; asked for that, SQLite
+    # would read all its marks.
     in_plan = PLANNED.c.plan.in_(plans), among(name, PLANNED.c.mark)
     planned = select(func.count()).select_from(PLANNED).where(*in_plan).scalar_subquery()
-    return select(planned, func.count()).select_from(locked), select(PLANNED.c.mark).where(*in_plan), select(locked.c.id)
+    count = select(planned, func.count()).select_from(locked)
+    return DueLock(count, select(PLANNED.c.mark).where(*in_plan), select(locked.c.id))
 
 
 def _datasets(tx: WriteTransaction, marks: Sequence[int], among: Collection[str]) -> dict[int, str]:

@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from pydantic import TypeAdapter
-from sqlalchemy import ColumnElement, Connection, Row, Select, bindparam, func, or_, select, text, update
+from sqlalchemy import ColumnElement, Connection, Row, Select, bindparam, func, or_, select, text, true, update
 from sqlalchemy.exc import IntegrityError
 
 from retention_assets.errors import BadInput, Problem, Refused
@@ -293,39 +293,37 @@ class Holds(LedgerPart):
         if come or gone:
             self.database.write(lambda tx: _note_files(tx, {digest: present[digest] for digest in come}, gone, actor, folders))
 
-    def of_other_folders(self, folders: Sequence[str]) -> tuple[Keeper, ...]:
-        rows = [row for row in self.rows(_live()) if not folders_of(row) <= set(folders)]
-        return tuple(_file_hold(row.content) for row in rows)
-
-    def of_files(self) -> tuple[Keeper, ...]:
-        query = select(FILE_HOLDS.c.content).where(FILE_HOLDS.c.gone_at.is_(None)).order_by(FILE_HOLDS.c.digest)
-        return tuple(_file_hold(content) for (content,) in self.rows(query))
-
-    def of_files_since(self) -> list[tuple[Keeper, datetime]]:
-        """Holds and retain rules of policy files, each with the time at which it was first read."""
-        rows = self.rows(select(FILE_HOLDS.c.content, FILE_HOLDS.c.came_at).where(FILE_HOLDS.c.gone_at.is_(None)))
-        return [(_file_hold(row.content), row.came_at) for row in rows]
-
-    def in_force(self, as_of: datetime, of_purged: bool = True) -> list[Hold]:
-        """Holds in force at a time, by name, followed by those that protect what appears in PURGED realms."""
+    def recorded(self, as_of: datetime | None = None) -> "RecordedKeepers":
+        """Read what is recorded of files, and holds in force at an instant by name; without one, also those that have ended."""
         with self.database.reading() as connection:
-            return [*placed_holds(connection, as_of), *map(purged_hold, kept_realms(connection) if of_purged else ())]
+            files = [
+                FileKeeper(stored("A row of file_holds", row.content, _KEEPER.validate_json), row.came_at, folders_of(row))
+                for row in connection.execute(_live())
+            ]
+            return RecordedKeepers(files, placed_holds(connection, as_of), [*map(purged_hold, kept_realms(connection))])
 
-    def known(self, as_of: datetime, of_files: Iterable[Keeper] = ()) -> tuple[Keeper, ...]:
-        """All holds in force at a time: placed ones, file holds as last recorded, and `of_files`."""
-        files = (hold for hold in (*of_files, *self.of_files()) if hold.is_live(as_of))
-        return (*files, *self.in_force(as_of))
+
+class FileKeeper(NamedTuple):
+    """A hold or retain rule of policy files, since when it is recorded, and the folders that brought it."""
+
+    keeper: Keeper
+    since: datetime
+    folders: frozenset[str]
 
 
-def placed_holds(connection: Connection, as_of: datetime | ColumnElement[datetime]) -> list[Hold]:
-    later = or_(HOLDS.c.until.is_(None), HOLDS.c.until > as_of)
+class RecordedKeepers(NamedTuple):
+    """Holds and retain rules recorded of policy files, holds of people, and those over PURGED realms."""
+
+    files: Sequence[FileKeeper] = ()
+    placed: Sequence[Hold] = ()
+    purged: Sequence[Hold] = ()
+
+
+def placed_holds(connection: Connection, as_of: datetime | ColumnElement[datetime] | None) -> list[Hold]:
+    later = true() if as_of is None else or_(HOLDS.c.until.is_(None), HOLDS.c.until > as_of)
     query = select(HOLDS.c.name, HOLDS.c.content).where(HOLDS.c.released_at.is_(None), later).order_by(HOLDS.c.name)
     rows = connection.execute(query).all()
     return [stored(f"The hold {name}", content, Hold.model_validate_json) for name, content in rows]
-
-
-def _file_hold(content: str) -> Keeper:
-    return stored("A row of file_holds", content, _KEEPER.validate_json)
 
 
 def place_in(tx: WriteTransaction, hold: Hold, actor: str) -> None:

@@ -5,7 +5,6 @@ from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from typing import Any
 
-import pyarrow as pa
 from sqlalchemy import Connection, select, text
 
 from retention_assets.ledger.database import LedgerPart
@@ -22,7 +21,6 @@ _STILL_OPEN = ("MARKED", "SWEEPING")
 # outcomes of sweeps that deleted nothing
 UNDELETED = ("HIDDEN", "SET_ASIDE")
 _CHANGED = "but its record was changed past the ledger: `retention audit verify` names the row"
-_MARKED = pa.schema([("id", pa.int64()), ("transaction", pa.string())])
 
 
 @dataclass(frozen=True)
@@ -87,17 +85,6 @@ class MarkHistories(LedgerPart):
                 for mark in _marks(connection, dataset, part):
                     histories[mark.transaction] = (*histories.get(mark.transaction, ()), mark)
         return histories
-
-    def undeleted(self, marks: Iterable[int]) -> dict[int, tuple[str, datetime | None]]:
-        """Outcomes of swept marks that deleted nothing, and the instant until which they are set aside."""
-        query = select(MARKS.c.id, MARKS.c.outcome, MARKS.c.until).where(MARKS.c.outcome.in_(UNDELETED))
-        return {mark: (outcome, until) for mark, outcome, until in self.rows_among(query, MARKS.c.id, marks)}
-
-    def transactions(self, dataset: str) -> pa.Array:
-        query = select(MARKS.c.id, MARKS.c.transaction)
-        queries = [query.where(text(condition)) for condition in (OPEN, SWEPT, OVER)]
-        batches = self.streamed(queries, MARKS.c.dataset, [dataset], _MARKED)
-        return pa.Table.from_batches(batches, _MARKED).sort_by("id")["transaction"].unique()
 
 
 def _marks(connection: Connection, dataset: str, names: Sequence[str]) -> Iterator[MarkHistory]:

@@ -26,7 +26,7 @@ from retention_assets.ledger.audit.chain import Act, ActType
 from retention_assets.ledger.audit.rows import change_rows, put_rows
 from retention_assets.ledger.database import LedgerPart, WriteTransaction, audited
 from retention_assets.ledger.schema import FILE_HOLDS, HOLDS, LEASE_PARTS, LEASES, MARKS, PACES, REALMS, STOPS, TASK_PROGRESS
-from retention_assets.ledger.steps import SHOWN_MARKS, to_sweep_by
+from retention_assets.ledger.steps import SHOWN_MARKS, is_to_sweep_by
 from retention_assets.policy.durations import text_of
 from retention_assets.sql.columns import DatabaseTime
 from retention_assets.sql.engines import identity_of
@@ -279,7 +279,7 @@ class Parts(LedgerPart):
         """Cut a sweep's marks into at most `parts` ranges of names. Names equal up to the first `together` stay together."""
         place = func.row_number().over(order_by=MARKS.c.transaction) - 1
         due = select(MARKS.c.transaction, place.label("place")).select_from(SHOWN_MARKS)
-        places = due.where(MARKS.c.dataset == dataset, to_sweep_by(as_of)).subquery()
+        places = due.where(MARKS.c.dataset == dataset, is_to_sweep_by(as_of)).subquery()
         query = select(places.c.transaction).where(places.c.place % max(1, ceil(marks / parts)) == 0)
         rows = self.rows(query.order_by(places.c.transaction))
         begins = {"".join(name.partition(together)[:2]) if together else name for (name,) in rows}
@@ -288,7 +288,7 @@ class Parts(LedgerPart):
 
     def policies(self, dataset: str, as_of: datetime) -> set[tuple[str, int]]:
         query = select(MARKS.c.policy, MARKS.c.policy_version).select_from(SHOWN_MARKS).distinct()
-        return {(row[0], row[1]) for row in self.rows(query.where(MARKS.c.dataset == dataset, to_sweep_by(as_of)))}
+        return {(row[0], row[1]) for row in self.rows(query.where(MARKS.c.dataset == dataset, is_to_sweep_by(as_of)))}
 
     @audited
     def join(self, tx: WriteTransaction, part: DatasetPart) -> JoinedPart:

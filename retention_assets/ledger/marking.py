@@ -24,7 +24,6 @@ from sqlalchemy import (
     FromClause,
     Integer,
     MetaData,
-    Select,
     Table,
     Text,
     and_,
@@ -45,13 +44,14 @@ from sqlalchemy import (
 
 from retention_assets.errors import Refused
 from retention_assets.ledger.audit.chain import Act, ActType, MarkSeal, common_hash, groups_of, new_id, teach_seals
-from retention_assets.ledger.database import LedgerDatabase, LedgerPart, WriteTransaction
+from retention_assets.ledger.database import LedgerDatabase, WriteTransaction
 from retention_assets.ledger.evaluations import Publication, SweptBefore, publish, record_evaluations
-from retention_assets.ledger.schema import ASIDE, CLOCK, MARKS, OPEN, OVER, SWEPT, TIMES
-from retention_assets.ledger.steps import IS_BEGUN, SHOWN, SHOWN_MARKS, to_sweep_by
+from retention_assets.ledger.mark_rows import MARK_ROWS, MarkReader, only_hidden
+from retention_assets.ledger.schema import ASIDE, CLOCK, MARKS, OPEN, SWEPT, TIMES
+from retention_assets.ledger.steps import IS_BEGUN, SHOWN_MARKS, is_to_sweep_by
 from retention_assets.ledger.stores import StorePlace, newest_places
 from retention_assets.policy.durations import parse_duration, text_of
-from retention_assets.sql.columns import ByteSum, InstantColumn, MicrosColumn
+from retention_assets.sql.columns import ByteSum, InstantColumn
 from retention_assets.sql.staging import STAGED, SharedTable, shared_table
 from retention_assets.sql.streams import stream
 from retention_assets.sql.transactions import insert_counted
@@ -88,14 +88,6 @@ STAGED_ROWS = pa.schema(
 )
 # rows staged per batch; larger batches only need more memory
 _PORTION = 100_000
-_ARROW = {BigInteger: pa.int64(), Integer: pa.int32(), InstantColumn: _INSTANT, MicrosColumn: _INSTANT}
-_UNREAD = ("changed_act", "outcome", "freed", "end_seal", "until")
-MARK_ROWS = pa.schema(
-    [(column.name, _ARROW.get(type(column.type), pa.string())) for column in MARKS.columns if column.name not in _UNREAD]
-)
-SWEPT_ROWS = pa.schema(
-    [*(MARK_ROWS.field(name) for name in ("id", "dataset", "transaction", *TIMES)), pa.field("outcome", pa.string())]
-)
 # new marks from which on statistics are updated: old query plans become bad
 _MANY = 10_000
 _KINDS = {pa.int64(): BigInteger, pa.string(): Text}
@@ -259,7 +251,7 @@ class PendingSweep(NamedTuple):
         return bool(self.marks or self.aside)
 
 
-class Marks(LedgerPart):
+class Marks(MarkReader):
     def mark(
         self,
         candidates: pa.Table | Iterable[pa.Table] | StagedCandidates,
@@ -288,35 +280,6 @@ class Marks(LedgerPart):
             self.database.analyze(MARKS)
         return done
 
-    def read(
-        self,
-        datasets: Iterable[str] | None = None,
-        statuses: Iterable[str] | None = None,
-        due_by: datetime | None = None,
-        hidden_again: Collection[str] = (),
-    ) -> Iterator[pa.RecordBatch]:
-        """Stream marks in one consistent state. Omits those that a sweep only hid in the stores `hidden_again`."""
-        query = select(*(SHOWN[name] for name in MARK_ROWS.names)).select_from(SHOWN_MARKS)
-        query = query if due_by is None else query.where(MARKS.c.due_at <= due_by)
-        query = query.where(~_only_hidden(MARKS, hidden_again)) if hidden_again else query
-        query = query if datasets is None else query.order_by(MARKS.c.dataset, MARKS.c.id)
-        # One query per partial index: a combined one would use none.
-        return self.streamed(_of_statuses(query, statuses), MARKS.c.dataset, datasets, MARK_ROWS)
-
-    def table(
-        self,
-        datasets: Iterable[str] | None = None,
-        statuses: Iterable[str] | None = None,
-        due_by: datetime | None = None,
-        hidden_again: Collection[str] = (),
-    ) -> pa.Table:
-        return pa.Table.from_batches(self.read(datasets, statuses, due_by, hidden_again), MARK_ROWS)
-
-    def swept(self, dataset: str) -> pa.Table:
-        """Return the swept marks of a dataset with their outcomes, also of lives that are over."""
-        query = select(*(MARKS.c[name] for name in SWEPT_ROWS.names)).where(text(SWEPT)).order_by(MARKS.c.id)
-        return pa.Table.from_batches(self.streamed([query], MARKS.c.dataset, [dataset], SWEPT_ROWS), SWEPT_ROWS)
-
     def datasets_to_sweep(self, as_of: datetime) -> list[str]:
         return [sweep.dataset for sweep in self.to_sweep(as_of)]
 
@@ -324,7 +287,7 @@ class Marks(LedgerPart):
         """Work by dataset: what is due or begun, and whatever is set aside."""
         begun = func.sum(case((IS_BEGUN, 1), else_=0))
         counts = (func.count(), begun, func.sum(MARKS.c.attempts), ByteSum(MARKS.c.bytes))
-        query = select(MARKS.c.dataset, *counts).select_from(SHOWN_MARKS).where(to_sweep_by(as_of))
+        query = select(MARKS.c.dataset, *counts).select_from(SHOWN_MARKS).where(is_to_sweep_by(as_of))
         query = query.group_by(MARKS.c.dataset).order_by(MARKS.c.dataset)
         over = func.sum(case((or_(IS_BEGUN, MARKS.c.until <= as_of), 1), else_=0))
         aside = select(MARKS.c.dataset, over).select_from(SHOWN_MARKS).where(text(f"marks.{ASIDE}"))
@@ -335,20 +298,6 @@ class Marks(LedgerPart):
         work = {name: PendingSweep(name, *map(int, counted)) for name, *counted in due}
         work |= {name: work.get(name, PendingSweep(name))._replace(aside=int(amount)) for name, amount in in_trash}
         return [work[name] for name in sorted(work)]
-
-
-def _of_statuses(query: Select[tuple[object, ...]], statuses: Iterable[str] | None) -> list[Select[tuple[object, ...]]]:
-    if statuses is None:
-        return [query]
-    wanted = set(statuses)
-    parts = []
-    if opened := wanted & {"MARKED", "SWEEPING"}:
-        is_shown = true() if len(opened) == 2 else IS_BEGUN if "SWEEPING" in opened else ~IS_BEGUN
-        parts.append(query.where(text(OPEN), is_shown))
-    for condition, own in ((SWEPT, {"SWEPT"}), (OVER, {"UNMARKED", "SPARED", "RESTORED"})):
-        if selected := sorted(wanted & own):
-            parts.append(query.where(text(condition), MARKS.c.status.in_(selected)))
-    return parts
 
 
 # The transaction that marks. It may be repeated: no state survives an attempt.
@@ -466,13 +415,7 @@ def _has_mark(
     earlier = MARKS.alias()
     same = (earlier.c.dataset == staged.c.dataset) & (earlier.c.transaction == staged.c.transaction)
     matches = exists().where(same, text(condition), true() if also is None else also(earlier))
-    return matches.where(~_only_hidden(earlier, hidden_again)) if hidden_again else matches
-
-
-def _only_hidden(marks: FromClause, stores: Collection[str]) -> ColumnElement[bool]:
-    begins = (f"{store}/" for store in sorted(stores))
-    in_stores = or_(*(func.substr(marks.c.dataset, 1, len(begin)) == begin for begin in begins))
-    return and_(in_stores, marks.c.outcome.is_not_distinct_from("HIDDEN"))
+    return matches.where(~only_hidden(earlier, hidden_again)) if hidden_again else matches
 
 
 def _is_same_life(connection: Connection, staged: Table) -> Sequence[_Condition]:

@@ -197,12 +197,12 @@ def by_id(
         yield and_(among(connection.dialect.name, column, part), true() if also is None else also)
 
 
-def to_sweep_by(as_of: datetime) -> ColumnElement[bool]:
+def is_to_sweep_by(as_of: datetime) -> ColumnElement[bool]:
     """Condition on SHOWN_MARKS: due, or begun by a sweep."""
     return and_(text(OPEN), or_(IS_BEGUN, MARKS.c.due_at <= as_of))
 
 
-def to_empty_by(as_of: datetime) -> ColumnElement[bool]:
+def is_to_empty_by(as_of: datetime) -> ColumnElement[bool]:
     """Condition on SHOWN_MARKS: set aside, and to be deleted for good by then, or begun."""
     return and_(text(ASIDE), or_(IS_BEGUN, MARKS.c.until <= as_of))
 

@@ -6,10 +6,10 @@ A person begins to restore them, or to delete them early; whoever sweeps their d
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
-from sqlalchemy import Connection, Row, and_, func, literal, or_, select, text, true
+from sqlalchemy import Connection, and_, func, literal, or_, select, text, true
 
 from retention_assets.ledger.audit.chain import Act, ActType
 from retention_assets.ledger.batches import Moved, Share, planned_rows, record_begin
@@ -92,15 +92,6 @@ class Trash(LedgerPart):
         else:
             rows = self.rows_among(query.where(MARKS.c.dataset.in_(sorted(datasets))), MARKS.c.transaction, transactions)
         return sorted(AsideMark(*row) for row in rows)
-
-    def named(self, dataset: str, transactions: Collection[str] | None = None) -> dict[str, int]:
-        """By transaction, the newest set aside mark of a dataset that nobody has begun; None: all of them."""
-        return {mark.transaction: mark.id for mark in self.marks([dataset], transactions) if mark.order is None}
-
-    def ends(self, marks: Collection[int]) -> dict[int, Row[Any]]:
-        """Status, outcome, freed bytes and last error of marks, by id."""
-        query = select(MARKS.c.id, MARKS.c.status, MARKS.c.outcome, MARKS.c.freed, MARKS.c.last_error)
-        return {row.id: row for row in self.rows_among(query, MARKS.c.id, marks)}
 
     def places(self, datasets: Collection[str]) -> list[tuple[str, str]]:
         """Datasets, each with a place where something of it was set aside."""

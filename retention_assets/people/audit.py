@@ -18,7 +18,8 @@ from pydantic import Field
 
 from retention_assets.environment import Environment
 from retention_assets.errors import BadInput, Problem, Refused, did_you_mean
-from retention_assets.evaluation.rules_in_force import folders_of_policies, policies_to_accept, read_policies
+from retention_assets.evaluation.keepers import folders_of_policies, read_policies
+from retention_assets.evaluation.rules_in_force import policies_to_accept
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.audit.chain import GENESIS
 from retention_assets.ledger.audit.verify import AuditResult, ChainHead

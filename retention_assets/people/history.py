@@ -27,17 +27,10 @@ from retention_assets.evaluation.dataset_log import (
 )
 from retention_assets.evaluation.explain import DatasetSummary, ExplainedTransaction, explain_with_ledger, summarize_dataset
 from retention_assets.evaluation.fates import Fates
+from retention_assets.evaluation.keepers import Keepers, files_of, read_policies
 from retention_assets.evaluation.readable import TransactionLives
-from retention_assets.evaluation.rules_in_force import (
-    RulesInForce,
-    files_of,
-    foreseen_rulebook,
-    holds_about,
-    holds_in_force,
-    read_policies,
-    rules_for,
-)
-from retention_assets.frames.log import Log
+from retention_assets.evaluation.rules_in_force import RulesInForce, foreseen_rulebook, rules_for
+from retention_assets.frames.log import Log, keepers_about
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.histories import TransactionLife
 from retention_assets.people.command import command
@@ -60,6 +53,7 @@ from retention_assets.people.operation import (
 from retention_assets.people.policies import policies_of, rules_of
 from retention_assets.policy.durations import text_of
 from retention_assets.policy.globs import matches
+from retention_assets.policy.model import named_holds
 from retention_assets.render.markdown import Answer, plain
 from retention_assets.render.summaries import dataset_answer, history_answer, transaction_answer
 from retention_assets.render.tables import explained_transaction, history_table
@@ -199,9 +193,12 @@ def open_history(request: HistoryRequest, environment: Environment) -> Iterator[
             refuse_unknown(environment, dataset, None, ledger)
             notes += (f"no store of the settings has a log of {dataset}: this is what the ledger knows",)
         visible_from = ledger.visibility.of(dataset) if ledger else None
-        holds, unclear = holds_about(dataset, log, holds_in_force(ledger, environment.settings, at), at)
+        keepers = Keepers.of_settings(ledger, environment.settings).in_force(at)
+        holds = named_holds(keepers_about(keepers, dataset, log.attributes if log else {}, at))
         notes += tuple(
-            f"the hold {name} selects by attributes of datasets, which only a log has: name one with --log" for name in unclear
+            f"the hold {hold.name} selects by attributes of datasets, which only a log has: name one with --log"
+            for hold in named_holds(keepers if log is None else ())
+            if hold.datasets.with_
         )
         fates = fates_of(environment, ledger, at) if ledger else None
         find = find_data(environment, dataset) if request.log is None else None
@@ -281,7 +278,7 @@ def _opened(
             rules = _rules(environment, ledger, dataset, at)
             counting = (rule for rule in (*rules.policies, *rules.holds) if rule.looks_along_lines)
             counts = matches(dataset, [glob for rule in counting for glob in rule.datasets.include])
-            holds = holds_in_force(ledger, environment.settings, at)
+            holds = Keepers.of_settings(ledger, environment.settings).in_force(at)
             asked = OnlySome({dataset: [only]}, ledger.realms.purging() if ledger else (), holds)
             log = read_if_any(environment, dataset, asked, whole_lines=counts)
         refuse_unknown(environment, dataset, log, ledger)
@@ -306,7 +303,7 @@ def fates_of(environment: Environment, ledger: Ledger, as_of: datetime) -> Fates
         revoked = (decision.stored for decision in foreseen.decisions if decision.revokes)
         book |= {entry.name: entry for entry in foreseen.book or ()}
         book |= {entry.name: replace(entry, revoked=True) for entry in revoked if entry}
-    return Fates(list(book.values()), holds_in_force(ledger, environment.settings, as_of), as_of)
+    return Fates(list(book.values()), Keepers.of_settings(ledger, environment.settings).in_force(as_of), as_of)
 
 
 def _rules(environment: Environment, ledger: Ledger | None, dataset: str, as_of: datetime) -> RulesInForce:

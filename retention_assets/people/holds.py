@@ -14,9 +14,10 @@ from pydantic import Field, TypeAdapter, ValidationError
 from retention_assets.clock import now
 from retention_assets.environment import Environment
 from retention_assets.errors import BadInput, Problem, Refused, suggest
-from retention_assets.evaluation.rules_in_force import holds_of_files
+from retention_assets.evaluation.keepers import keepers_in_files
 from retention_assets.frames.log import holds_dataset
 from retention_assets.ledger import Ledger
+from retention_assets.ledger.book import RecordedKeepers
 from retention_assets.people.command import FORMAT, ask_and_show, command, examples, options
 from retention_assets.people.operation import (
     Flags,
@@ -194,7 +195,7 @@ def release(request: ReleaseRequest, environment: Environment) -> Result:
         with environment.existing_ledger() as ledger:
             ledger.holds.release(request.name, request.actor, request.reason)
     except Refused:
-        if any(hold.name == request.name for hold in holds_of_files(environment.settings)):
+        if any(hold.name == request.name for hold in keepers_in_files(environment.settings)):
             raise Refused(f"The hold {request.name} is in a policy file. To release it, take it out of the file.") from None
         raise
     return Result(
@@ -211,13 +212,14 @@ release_command = command(release, "release")
 def list_holds(request: Request, environment: Environment) -> Result:
     """List the holds in force."""
     at = now()
-    file_holds = list(holds_of_files(environment.settings))
     with environment.ledger_if_any() as ledger:
-        # Other folders of policies have brought more.
-        file_holds += [each for each in (ledger.holds.of_files() if ledger else ()) if each not in file_holds]
-        rows = [_hold_row(each, "ledger") for each in (ledger.holds.in_force(at) if ledger else ())]
+        recorded = ledger.holds.recorded(at) if ledger else RecordedKeepers()
         notes = what_is_missing(environment, ledger, policies=True)
-    rows += [_hold_row(each, "file") for each in file_holds if each.is_live(at)]
+    in_files = list(keepers_in_files(environment.settings))
+    # Other folders of policies have brought more.
+    in_files += [row.keeper for row in recorded.files if row.keeper not in in_files]
+    rows = [_hold_row(each, "ledger") for each in (*recorded.placed, *recorded.purged)]
+    rows += [_hold_row(each, "file") for each in in_files if each.is_live(at)]
     return Result(data=rows, tables=lambda: [hold_table(rows)], notes=notes)
 
 

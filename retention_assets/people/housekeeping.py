@@ -9,7 +9,7 @@ from rich.table import Table
 
 from retention_assets.environment import Environment
 from retention_assets.errors import BadInput, Problem, Refused, suggest
-from retention_assets.evaluation.rules_in_force import holds_of_files
+from retention_assets.evaluation.keepers import Keepers
 from retention_assets.people.command import command
 from retention_assets.people.operation import AsOf, Flags, Kind, RecordedRequest, Result, operation
 from retention_assets.policy.sentences import count
@@ -38,12 +38,13 @@ def housekeeping(request: HousekeepingRequest, environment: Environment) -> Resu
     says how many days ahead housekeeping looks and how long it postpones.
     """
     at = (request.as_of or environment.present()) if request.dry_run else environment.instant(request.as_of)
-    stores, holds = _stores(request, environment), holds_of_files(environment.settings)
+    stores = _stores(request, environment)
     with environment.ledger() as ledger:
+        keepers = Keepers.of_settings(ledger, environment.settings)
         if request.dry_run:
-            results = postpone_expiry_dry_run(ledger, stores, at, holds)
+            results = postpone_expiry_dry_run(ledger, stores, at, keepers)
         else:
-            results = postpone_expiry(ledger, stores, at, request.actor, holds)
+            results = postpone_expiry(ledger, stores, at, keepers, request.actor)
     postponed = sum(result.postponed for result in results)
     tomorrow = sum(kind.transactions for result in results for kind in result.tomorrow)
     # why nothing was done, and rows that could not be postponed

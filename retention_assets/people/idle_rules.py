@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.errors import did_you_mean
-from retention_assets.frames.log import Log, holds_name
+from retention_assets.frames.log import Log, holds_dataset
 from retention_assets.frames.verdicts.candidate_marks import columns_for, retained_by
 from retention_assets.ledger import Ledger
 from retention_assets.pipeline.stage import Source, by_folder, read_output, read_transactions
@@ -38,7 +38,8 @@ def idle_rules(policies: Policies, ledger: Ledger | None) -> list[str]:
         idle = (glob for glob in exclude if not any(protecting(names, (glob,))))
         faults += [f"Policy {policy.name} excludes nothing by {_listed((glob,), names)}" for glob in idle]
     at, aside = ledger.clock.present(None), {row.dataset for row in ledger.trash.sums()}
-    for keeper in (*policies.holds, *ledger.holds.in_force(at)):
+    recorded = ledger.holds.recorded(at)
+    for keeper in (*policies.holds, *recorded.placed, *recorded.purged):
         faults += _idle(keeper, names, folders, ledger, at, aside)
     return list(dict.fromkeys(faults))
 
@@ -49,7 +50,7 @@ def _idle(
     nothing = f"Hold {keeper.name or '(without a name)'} holds nothing"
     if isinstance(keeper, RetainRule):
         nothing = f"Retain rule {keeper.name} retains nothing"
-    datasets, in_trash = ([name for name in among if holds_name(keeper, name)] for among in (names, aside))
+    datasets, in_trash = ([name for name in among if holds_dataset(keeper, name, None)] for among in (names, aside))
     if not datasets and not in_trash:
         yield f"{nothing}: no dataset matches {_listed(keeper.datasets.include, names)}"
     elif isinstance(keeper, RetainRule):

@@ -22,6 +22,7 @@ from retention_assets.errors import BadInput, InvalidValue, Problem
 from retention_assets.evaluation.dataset_log import UnsoundLog, read_if_any, refuse_unknown
 from retention_assets.evaluation.readable import TransactionLives
 from retention_assets.ledger import Ledger
+from retention_assets.ledger.histories import UNDELETED
 from retention_assets.people.command import FORMAT, ask_and_show, command, examples, options
 from retention_assets.people.history import fates_of
 from retention_assets.people.holds import HoldRequest, with_wildcards
@@ -285,10 +286,9 @@ def _with_fates(
     at = due_by or now()
     fates = fates_of(environment, ledger, at)
     for rows in (table.to_pylist() for table in tables):
-        swept = [row["id"] for row in rows if row["status"] == "SWEPT"]
-        undeleted = ledger.histories.undeleted(swept) if swept else {}
         for row in rows:
-            fate = fates.of(row, *undeleted.get(row.pop("id"), ()))
+            outcome, until = row.pop("outcome"), row.pop("until")
+            fate = fates.of(row, outcome, until) if outcome in UNDELETED else fates.of(row)
             if due_by is None or (fate.goes and fate.at <= due_by):
                 facts = {"due_at": fate.at, "until": fate.until, "message": fate.message}
                 yield {**row, **facts, "held_by": fate.hold, "spared": fate.spared}
@@ -298,8 +298,9 @@ def _read_marks(
     ledger: Ledger, globs: Sequence[str], policy: str | None, statuses: Sequence[str], due_by: datetime | None
 ) -> Iterator[pa.Table]:
     exact = bool(globs) and all(is_literal(glob) for glob in globs)
-    for batch in ledger.marks.read(globs if exact else None, statuses or None, due_by):
-        table = pa.Table.from_batches([batch]).select(("id", *_SHOWN))
+    columns = (*_SHOWN, "outcome", "until")
+    for batch in ledger.marks.read(globs if exact else None, statuses or None, due_by, columns=columns):
+        table = pa.Table.from_batches([batch])
         if globs and not exact:
             names = table["dataset"].combine_chunks().dictionary_encode()
             is_chosen = pa.array(matching(names.dictionary.to_pylist(), globs), pa.bool_())

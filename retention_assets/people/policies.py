@@ -20,13 +20,13 @@ from retention_assets.environment import Environment
 from retention_assets.errors import BadInput, Problem, Refused, suggest
 from retention_assets.evaluation import preview as evaluation
 from retention_assets.evaluation.changes import list_datasets
+from retention_assets.evaluation.keepers import read_policies
 from retention_assets.evaluation.rules_in_force import (
     RulesInForce,
     aspects_stores,
     compare_with_files,
     items_of,
     load_rulebook,
-    read_policies,
     rules_for,
     warn_of_unknown,
 )

@@ -17,7 +17,8 @@ import pyarrow.compute as pc
 from retention_assets.datasets import DatasetFilter, store_of
 from retention_assets.environment import Environment
 from retention_assets.errors import Refused, did_you_mean
-from retention_assets.evaluation.rules_in_force import Rulebook, RulesInForce, holds_of_files, load_rules
+from retention_assets.evaluation.keepers import Keepers
+from retention_assets.evaluation.rules_in_force import Rulebook, RulesInForce, load_rules
 from retention_assets.frames.arrays import join_chunks, keys_of
 from retention_assets.frames.log import KNOWN_ROWS, LIVING, Log, is_in_log, known_rows
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks
@@ -25,7 +26,8 @@ from retention_assets.frames.verdicts.decisions import new_marks
 from retention_assets.ledger import Ledger, open_ledger
 from retention_assets.ledger.evaluations import Objection
 from retention_assets.ledger.ledger import copy_due_marks, copy_times_of_file_holds
-from retention_assets.ledger.marking import CANDIDATES, MARK_ROWS, PendingSweep
+from retention_assets.ledger.mark_rows import MARK_ROWS
+from retention_assets.ledger.marking import CANDIDATES, PendingSweep
 from retention_assets.people.amounts import NOTHING, Amount, amount_of
 from retention_assets.people.idle_rules import idle_rules
 from retention_assets.pipeline.head_file import place_faults
@@ -264,7 +266,8 @@ def scan_stores(
         from retention_assets.pipeline.warehouse import Warehouse
 
         warehouse, spark = Warehouse(str(settings.warehouse)), settings.spark
-        scans = UnrecordedScans(source, warehouse, spark.master, spark.conf, as_of, holds_of_files(settings))
+        keepers = Keepers.of_settings(source, settings)
+        scans = UnrecordedScans(source, warehouse, spark.master, spark.conf, keepers.in_force, as_of)
         for store in object_stores:
             if not wanted.may_select_of(store.name):
                 unread[store.name] = None

@@ -13,7 +13,7 @@ from pydantic import Field
 from rich.table import Table
 
 from retention_assets.evaluation.fates import Fates
-from retention_assets.evaluation.rules_in_force import read_policies
+from retention_assets.evaluation.keepers import read_policies
 from retention_assets.ledger.clock_guard import refuse_before
 from retention_assets.ledger.states import Waiting
 from retention_assets.people.command import FORMAT, examples, find_environment, given_fields, options, show

@@ -19,7 +19,7 @@ from pydantic import Field
 
 from retention_assets.environment import Environment
 from retention_assets.errors import BadInput, Problem, Refused, suggest
-from retention_assets.evaluation.rules_in_force import holds_in_force
+from retention_assets.evaluation.keepers import Keepers
 from retention_assets.ledger.stores import ScanRecord, ScanStatus
 from retention_assets.people.command import ACTOR, FORMAT, ask_and_show, examples
 from retention_assets.people.operation import Flags, Kind, ReasonedRequest, Request, Result, Text, json_rows, operation
@@ -123,7 +123,7 @@ def export_scan(request: ExportRequest, environment: Environment) -> Result:
 
     settings = _store(environment, request.store)
     with environment.existing_ledger() as ledger:
-        holds = holds_in_force(ledger, environment.settings, environment.present())
+        holds = Keepers.of_settings(ledger, environment.settings).in_force(environment.present())
         last = ledger.scans.last_whole(settings.name)
         scan = last if request.scan is None else ledger.scans.of(settings.name, request.scan)
     if scan is None:

@@ -7,7 +7,6 @@ killed, the next run goes on.
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import Annotated, Any
@@ -21,11 +20,13 @@ from rich.table import Table
 from retention_assets.datasets import DatasetFilter, by_store, store_of
 from retention_assets.environment import Environment
 from retention_assets.errors import Refused, did_you_mean
-from retention_assets.evaluation.rules_in_force import Rulebook, load_rules, read_policies
+from retention_assets.evaluation.keepers import Keepers, read_policies
+from retention_assets.evaluation.rules_in_force import Rulebook, load_rules
 from retention_assets.frames.arrays import join_chunks
 from retention_assets.frames.log import Log, is_in_log
 from retention_assets.ledger import AskedBy, Lease, Ledger, Settlement
 from retention_assets.ledger.histories import state_of
+from retention_assets.ledger.mark_rows import OUTCOMES
 from retention_assets.ledger.trash import AsideMark, AsideSum
 from retention_assets.outcomes import Order, Outcome
 from retention_assets.people.clock import SIMULATED, present_of
@@ -54,7 +55,7 @@ from retention_assets.policy.sizes import size_of
 from retention_assets.render.terminal import Count, Minute, Size, table
 from retention_assets.stores.logs import tell_swept
 from retention_assets.stores.protocol import Reads, Store, call_store, is_same_place
-from retention_assets.sweep import Recheck, RecheckResult, Sweeper, find_there, hold_leases, read_fresh
+from retention_assets.sweep import Fate, Recheck, Sweeper, Verdict, Verdicts, find_there, hold_leases, read_fresh
 from retention_assets.sweep.engine import store_fault
 from retention_assets.sweep.read import DatasetReading, Wanted, joined
 
@@ -97,13 +98,13 @@ def restore(request: RestoreRequest, environment: Environment) -> Result:
             if begun.lost:
                 raise Refused(begun.lost[dataset])
         # no policy file is read: a broken one stops no restore
-        rulebook = Rulebook(ledger, environment.settings, Policies(), (), is_remote=True)
+        rulebook = Rulebook(ledger, environment.settings, Policies(), Keepers(ledger))
         sweeper = Sweeper(ledger, {store.name: store}, rulebook, request.as_of, request.actor, only=Order.RESTORE)
         try:
             _, failures = _carry_out(sweeper, marks)
         finally:
-            ends = ledger.trash.ends([mark.id for mark in marks])
-            back, hold = [mark for mark in marks if ends[mark.id].status == "RESTORED"], begun.hold
+            ends = _ends_of(ledger, marks)
+            back, hold = [mark for mark in marks if ends[mark.id]["status"] == "RESTORED"], begun.hold
             # what somebody else finishes is held as well
             if hold and begun.placed and len(back) < len(marks) and not _begun(ledger, marks):
                 names = [mark.transaction for mark in back]
@@ -149,7 +150,7 @@ def forget_trash(request: ForgetRequest, environment: Environment) -> Result:
     """
     dataset = request.dataset
     with environment.existing_ledger() as ledger, _asked(request, ledger, environment) as (store, lease, marks, log):
-        tell_swept(store, dataset, log, partial(ledger.marks.swept, dataset), lambda _, __: ())
+        tell_swept(store, dataset, log, lambda: ledger.marks.table([dataset], ["SWEPT"], columns=OUTCOMES), lambda _, __: ())
         there = find_there(store, dataset, ledger.trash.planned([mark.id for mark in marks]))
         if faults := _grouped((mark, there[mark.id]) for mark in marks if mark.id in there):
             raise Refused("\n".join((*faults, "Nothing was changed.")))
@@ -230,9 +231,14 @@ def _carry_out(sweeper: Sweeper, marks: Sequence[AsideMark]) -> tuple[Mapping[in
             if undone:
                 ledger.sweeps.settle(held.leases.values(), undone)
             others |= {name: f"{other} That goes on with what was begun." for name, other in held.others.items()}
-    ends = ledger.trash.ends([mark.id for mark in marks])
-    stays = (mark for mark in marks if ends[mark.id].outcome == Outcome.SET_ASIDE)
-    return ends, _grouped((mark, others.get(mark.dataset) or ends[mark.id].last_error) for mark in stays)
+    ends = _ends_of(ledger, marks)
+    stays = (mark for mark in marks if ends[mark.id]["outcome"] == Outcome.SET_ASIDE)
+    return ends, _grouped((mark, others.get(mark.dataset) or ends[mark.id]["last_error"]) for mark in stays)
+
+
+def _ends_of(ledger: Ledger, marks: Sequence[AsideMark]) -> dict[int, dict[str, Any]]:
+    rows = ledger.marks.by_ids((mark.id for mark in marks), columns=("id", "status", "outcome", "freed", "last_error"))
+    return {row["id"]: row for row in rows.to_pylist()}
 
 
 def _begun(ledger: Ledger, marks: Sequence[AsideMark]) -> list[AsideMark]:
@@ -354,7 +360,7 @@ def _empty(request: EmptyTrashRequest, environment: Environment, shown: Collecti
         }
         names = [name for name in datasets if not {name, store_of(name)} & {*faults, *refused}]
         recheck = Recheck(
-            ledger, environment.settings, ledger.clock.due_by(request.as_of), rulebook.file_holds(), files=rulebook.files
+            ledger, environment.settings, ledger.clock.due_by(request.as_of), rulebook.keepers, files=rulebook.files
         )
         with hold_leases(ledger, names, request.actor) as held:
             marks = [mark for mark in ledger.trash.marks(held.leases) if mark.order is None]
@@ -367,9 +373,10 @@ def _empty(request: EmptyTrashRequest, environment: Environment, shown: Collecti
         ends, failures = _carry_out(sweeper, ordered)
         refused = {**refused, **unread, **held.others, **begun.lost, **{f"{name}/*": fault for name, fault in faults.items()}}
         failures += [f"{name} was not swept: {why}" for name, why in refused.items()]
-        failures += _grouped((mark, f"It stays set aside. {why}") for mark in marks if (why := checked.kept.get(mark.id)))
-    done = [end for end in ends.values() if end.outcome != Outcome.SET_ASIDE]
-    freed = sum(end.freed or 0 for end in done)
+        kept = checked.reasons(Fate.KEPT)
+        failures += _grouped((mark, f"It stays set aside. {why}") for mark in marks if (why := kept.get(mark.id)))
+    done = [end for end in ends.values() if end["outcome"] != Outcome.SET_ASIDE]
+    freed = sum(end["freed"] or 0 for end in done)
     return Result(
         headline=f"Deleted for good: {count(len(done), 'transaction')}, {size_of(freed)} freed.",
         failures=failures,
@@ -378,9 +385,9 @@ def _empty(request: EmptyTrashRequest, environment: Environment, shown: Collecti
     )
 
 
-def _recheck(recheck: Recheck, stores: Mapping[str, Store], marks: Sequence[AsideMark]) -> tuple[RecheckResult, dict[str, str]]:
+def _recheck(recheck: Recheck, stores: Mapping[str, Store], marks: Sequence[AsideMark]) -> tuple[Verdicts, dict[str, str]]:
     # what may go by the logs as they are now, as the sweep asks again; and by dataset, why its log is no use
-    result, unread = RecheckResult(), dict[str, str]()
+    result, unread = Verdicts(), dict[str, str]()
     for name, own in by_store(sorted({mark.dataset for mark in marks})).items():
         for share in call_store(stores[name], partial(stores[name].shares, own)):
             of_share = frozenset(share)
@@ -391,8 +398,7 @@ def _recheck(recheck: Recheck, stores: Mapping[str, Store], marks: Sequence[Asid
                 rows = recheck.ledger.trash.planned([mark.id for mark in here if mark.dataset not in faults])
                 checked = recheck.check(joined(readings), rows, stores[name])
                 gone = {mark for reading in readings for mark in _gone(recheck, stores[name], reading, rows)} & checked.go
-                kept = {**checked.kept, **dict.fromkeys(gone, _GONE)}
-                result = result.with_(replace(checked, go=checked.go - gone, kept=kept))
+                result |= checked | Verdicts(dict.fromkeys(gone, Verdict(Fate.KEPT, _GONE)))
     return result, unread
 
 
@@ -400,7 +406,7 @@ def _gone(recheck: Recheck, store: Store, reading: DatasetReading, rows: pa.Tabl
     # marks of which nothing is in the trash, though nobody has begun to delete them
     dataset, ledger = reading.dataset, recheck.ledger
     own = rows.filter(pc.equal(rows["dataset"], dataset))
-    tell_swept(store, dataset, reading.log, partial(ledger.marks.swept, dataset), recheck.kept_of)
+    tell_swept(store, dataset, reading.log, lambda: ledger.marks.table([dataset], ["SWEPT"], columns=OUTCOMES), recheck.kept_of)
     there = find_there(store, dataset, own)
     yield from {*own["id"].to_pylist()} - there.keys()
 

@@ -23,7 +23,7 @@ from retention_assets.frames.log import Log, is_in_log
 from retention_assets.frames.soundness import sound_log
 from retention_assets.frames.statistics import newest_closes
 from retention_assets.ledger.book import raise_by
-from retention_assets.ledger.marking import MARK_ROWS
+from retention_assets.ledger.mark_rows import MARK_ROWS
 from retention_assets.people.command import command
 from retention_assets.people.operation import (
     AsOf,

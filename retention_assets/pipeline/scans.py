@@ -47,19 +47,21 @@ from retention_assets.sweep.permit import hold_leases
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+# holds and retain rules in force at an instant, with those of the policy files, which nobody may have recorded yet
+HeldAt = Callable[[datetime], Sequence[Keeper]]
 # rows of a log per task; a dataset is never split, so a giant one is a task of its own
 _LOG_ROWS = 500_000
 # key in the totals of a failed scan: its number of references, by which the next scan is sized
 _REFUSED_REFERENCES = "too_many_references"
 
 
-def next_scan(ledger: Ledger, settings: ObjectsSettings, as_of: datetime | None, file_holds: Sequence[Keeper]) -> Scan:
+def next_scan(ledger: Ledger, settings: ObjectsSettings, as_of: datetime | None, held: HeldAt) -> Scan:
     before, newest = ledger.scans.last_whole(settings.name), ledger.scans.newest_ended(settings.name)
     refused = int(newest.totals.get(_REFUSED_REFERENCES, 0)) if newest else 0
     return Scan.of(
         settings,
         purging=ledger.realms.purging(),
-        holds=ledger.holds.known(ledger.clock.due_by(as_of), file_holds),
+        holds=tuple(held(ledger.clock.due_by(as_of))),
         as_of=as_of,
         last=_result_of(ledger, before) if before else None,
         count_swept=partial(ledger.scans.swept_since, before) if before else int,
@@ -129,10 +131,9 @@ class RunScans:
     warehouse: Warehouse
     scanner: SparkScanner
     actor: str
+    held: HeldAt
     # nothing is judged that was younger at this instant, if given
     as_of: datetime | None = None
-    # from the policy files; nobody may have recorded them yet
-    file_holds: Sequence[Keeper] = ()
     done: list[StoreScan] = field(default_factory=list)
     away: list[ChosenDatasets] = field(default_factory=list)
     published: list[ScanRecord] = field(default_factory=list)
@@ -170,7 +171,7 @@ class RunScans:
         scanned: ScanResult | None = None
         try:
             # read after the scan begins: a realm purged from now on was not scanned for, so it does not become PURGED
-            order = next_scan(ledger, settings, self.as_of, self.file_holds)
+            order = next_scan(ledger, settings, self.as_of, self.held)
             last = order.last
             tokens_before = _tokens(store, _names(last)) if last else {}
             scanned = self.scanner.scan(order, self.warehouse.scan_folder(store.name, scan.id))

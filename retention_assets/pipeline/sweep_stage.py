@@ -26,7 +26,8 @@ from retention_assets.clock import moment
 from retention_assets.datasets import by_store, store_of
 from retention_assets.environment import Environment
 from retention_assets.errors import BadInput, Refused
-from retention_assets.evaluation.rules_in_force import Rulebook, folders_of_policies
+from retention_assets.evaluation.keepers import Keepers, folders_of_policies
+from retention_assets.evaluation.rules_in_force import Rulebook
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.leases import DatasetPart
 from retention_assets.pipeline.file_systems import inside, place_of
@@ -88,7 +89,7 @@ class DueInLedger:
 
     def read(self, part: int) -> Iterator[pa.RecordBatch]:
         with _ledger_of_run(self.settings, self.ledger) as ledger:
-            yield from ledger.sweeps.concerned_names(self.shares[part], self.as_of)
+            yield from ledger.marks.read(self.shares[part], to_sweep_by=self.as_of, columns=("transaction",))
 
 
 @dataclass
@@ -197,7 +198,8 @@ class SweepTask:
 
     def results_of(self, number: int) -> Iterator[SweepResult]:
         with _ledger_of_run(self.settings, self.ledger) as ledger:
-            rulebook = Rulebook(ledger, self.settings, self.policies, (), is_remote=True)
+            # A hold that is gone from the files lasts until the run is over: nobody here can know who took it out.
+            rulebook = Rulebook(ledger, self.settings, self.policies, Keepers(ledger, lambda: self.policies.holds))
             datasets = sorted({name for share in self.shares[number] for name in names_of(share)})
             confirmed = _confirmed_of(self.confirmed, datasets) if self.confirmed else None
             with (
@@ -284,9 +286,6 @@ class SweepWatch:
     fault: Exception | None = None
     _last_progress: SweepResult | None = None
 
-    def __post_init__(self) -> None:
-        self._holds = self.rulebook.file_holds()
-
     @contextmanager
     def watching(self) -> Iterator[None]:
         self.look()
@@ -306,7 +305,8 @@ class SweepWatch:
     def look(self) -> None:
         """Pass holds, stop requests and a sign of life to the tasks; read their progress."""
         try:
-            self.ledger.holds.note_files(self._holds(), self.run, folders_of_policies(self.rulebook.settings))
+            keepers = (*self.rulebook.keepers.in_files(), *self.rulebook.keepers.kept)
+            self.ledger.holds.note_files(keepers, self.run, folders_of_policies(self.rulebook.settings))
         except (BadInput, OSError) as fault:
             # a rule that can't be read could be one that keeps
             self.fault = self.fault or fault

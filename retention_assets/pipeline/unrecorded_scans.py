@@ -6,7 +6,7 @@ The ledger is read and never written; no lease is taken, and the folder is remov
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import partial
 
 import pyarrow as pa
@@ -17,10 +17,9 @@ from retention_assets.frames.log import LINES
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.stores import scan_lease
 from retention_assets.pipeline.file_systems import place_of
-from retention_assets.pipeline.scans import SparkScanner, accepted_scan, is_running, log_shares, next_scan, why_failed
+from retention_assets.pipeline.scans import HeldAt, SparkScanner, accepted_scan, is_running, log_shares, next_scan, why_failed
 from retention_assets.pipeline.spark import spark_session
 from retention_assets.pipeline.warehouse import Warehouse
-from retention_assets.policy.model import Keeper
 from retention_assets.settings.reach import is_local_master
 from retention_assets.stores.concurrency import TasksHere
 from retention_assets.stores.objects.classes import log_lines
@@ -53,9 +52,9 @@ class UnrecordedScans:
     warehouse: Warehouse
     master: str
     conf: Mapping[str, str]
+    held: HeldAt
     # nothing is judged that was younger at this instant, if given
     as_of: datetime | None = None
-    file_holds: Sequence[Keeper] = ()
 
     @contextmanager
     def scan(self, settings: ObjectsSettings) -> Iterator[UnrecordedScan]:
@@ -76,9 +75,11 @@ class UnrecordedScans:
         with ExitStack() as stack:
             try:
                 if self.ledger is not None:
-                    scan = next_scan(self.ledger, settings, self.as_of, self.file_holds)
+                    scan = next_scan(self.ledger, settings, self.as_of, self.held)
                 else:
-                    scan = Scan.of(settings, holds=tuple(self.file_holds), as_of=self.as_of)
+                    # without an instant, also those that have ended
+                    ever = datetime.min.replace(tzinfo=UTC)
+                    scan = Scan.of(settings, holds=tuple(self.held(self.as_of or ever)), as_of=self.as_of)
                 folder, last = stack.enter_context(folders), scan.last
                 if is_local and (last is None or last.scanned + last.distinct_references < _WORTH_TASKS):
                     result = scan_in(TasksHere(), scan, ScanFolder(folder))

@@ -56,7 +56,7 @@ def tell_swept(
     swept: Callable[[], pa.Table],
     keep: Callable[[Log, Collection[str]], Collection[str]],
 ) -> None:
-    """Tell a store that shares data which transactions of a log were swept; ask for `swept` marks (SWEPT_ROWS) only then.
+    """Tell a store that shares data which transactions of a log were swept; ask for `swept` marks only then.
 
     An id may have been used again: a mark counts only if its times are those of the log. `keep` returns those that a hold or a
     retain rule keeps.

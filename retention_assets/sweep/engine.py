@@ -70,9 +70,9 @@ class Sweeper:
     _has_begun: bool = False
 
     def __post_init__(self) -> None:
-        settings, files = self.rulebook.settings, self.rulebook.files
-        at, holds = self.ledger.clock.due_by(self.as_of), self.rulebook.file_holds()
-        self._recheck = Recheck(self.ledger, settings, at, holds, self.confirmed, files, real_ledger=self.real_ledger)
+        settings, files, keepers = self.rulebook.settings, self.rulebook.files, self.rulebook.keepers
+        at = self.ledger.clock.due_by(self.as_of)
+        self._recheck = Recheck(self.ledger, settings, at, keepers, self.confirmed, files, real_ledger=self.real_ledger)
         self._independent_check = IndependentCheck(self.ledger)
 
     def run(self, datasets: Sequence[str], part: DatasetPart | None = None) -> Iterator[SweepResult]:

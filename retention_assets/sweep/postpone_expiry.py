@@ -12,7 +12,8 @@ from datetime import UTC, datetime, time, timedelta
 import pyarrow as pa
 
 from retention_assets.errors import Refused
-from retention_assets.frames.log import faults_of, holds_dataset, selects_dataset
+from retention_assets.evaluation.keepers import Keepers
+from retention_assets.frames.log import faults_of, keepers_about, selects_dataset
 from retention_assets.frames.verdicts.candidate_marks import retained_by
 from retention_assets.ledger import Ledger
 from retention_assets.outcomes import Outcome
@@ -63,21 +64,21 @@ class PostponementResult:
 
 
 def postpone_expiry(
-    ledger: Ledger, stores: Mapping[str, Store], as_of: datetime, actor: str = "housekeeping", holds: Sequence[Keeper] = ()
+    ledger: Ledger, stores: Mapping[str, Store], as_of: datetime, keepers: Keepers, actor: str = "housekeeping"
 ) -> list[PostponementResult]:
-    """Postpone what must not expire yet, in every store that expires rows by itself. `holds` are those of policy files.
+    """Postpone what must not expire yet, in every store that expires rows by itself.
 
     A store that is away, or a dataset at which something fails, has a refused result and keeps no other from its turn: what is
     not postponed today may be gone tomorrow.
     """
-    return _Postponing(ledger, as_of, holds, actor).results(stores)
+    return _Postponing(ledger, as_of, keepers, actor).results(stores)
 
 
 def postpone_expiry_dry_run(
-    ledger: Ledger, stores: Mapping[str, Store], as_of: datetime, holds: Sequence[Keeper] = ()
+    ledger: Ledger, stores: Mapping[str, Store], as_of: datetime, keepers: Keepers
 ) -> list[PostponementResult]:
     """Report what `postpone_expiry` would do now. Neither the ledger nor a store is changed."""
-    return _Counting(ledger, as_of, holds, "").results(stores)
+    return _Counting(ledger, as_of, keepers, "").results(stores)
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ class _Postponing:
 
     ledger: Ledger
     as_of: datetime
-    holds: Sequence[Keeper]
+    keepers: Keepers
     actor: str
 
     def results(self, stores: Mapping[str, Store]) -> list[PostponementResult]:
@@ -110,13 +111,14 @@ class _Postponing:
             result = replace(result, within=self.as_of + timedelta(days=terms.days), until=terms.length.after(self.as_of))
             attributes = {REALM: realm} if (realm := realm_of(store, dataset)) else {}
             archived_types = _to_be_archived(self.ledger, dataset, attributes)
-            live = (hold for hold in (*self.holds, *self.ledger.holds.in_force(self.as_of)) if hold.is_live(self.as_of))
-            keepers = [hold for hold in live if holds_dataset(hold, dataset, attributes)]
+            keepers = keepers_about(self.keepers.in_force(self.as_of), dataset, attributes, self.as_of)
             holds, retained = named_holds(keepers), _retained(store, dataset, keepers, self.as_of)
             is_held = (lambda name: name in retained or any(hold.covers(name) for hold in holds)) if keepers else None
             with self._lease(dataset) as permit:
                 # what a sweep has begun on keeps the expiry that the sweep gave it
-                swept = frozenset(self.ledger.marks.table([dataset], ["SWEEPING"])["transaction"].to_pylist())
+                swept = frozenset(
+                    self.ledger.marks.table([dataset], ["SWEEPING"], columns=("transaction",))["transaction"].to_pylist()
+                )
                 for targets in store.find_postponable(dataset, result.within, archived_types, is_held):
                     if postponable := [target for target in targets if target.transaction not in swept]:
                         result = self._postpone(store, result, postponable, permit)

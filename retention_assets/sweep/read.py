@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.clock import moment
+from retention_assets.evaluation.keepers import Keepers
 from retention_assets.frames.log import DATASETS, LOG, Log, bounds_of, faults_of
 from retention_assets.frames.soundness import sound_log
 from retention_assets.ledger import Ledger, invariants
@@ -42,7 +43,9 @@ class Wanted:
     @classmethod
     def by(cls, ledger: Ledger, datasets: Sequence[str], as_of: datetime, among: NameRange = ALL_NAMES) -> "Wanted":
         """Find what is due of datasets, or of a part of one, and what an earlier sweep has begun."""
-        rows = ledger.sweeps.concerned(datasets, as_of, among).combine_chunks()
+        columns = ("dataset", "transaction")
+        marks = ledger.marks.table(datasets, to_sweep_by=as_of, names=among, columns=columns).group_by(columns).aggregate([])
+        rows = marks.sort_by([(name, "ascending") for name in columns]).combine_chunks()
         names, begins = np.unique(np.asarray(rows["dataset"].to_pylist(), dtype=object), return_index=True)
         column = pa.concat_arrays(rows["transaction"].chunks) if len(rows) else pa.array([], pa.string())
         parts = {
@@ -59,7 +62,7 @@ class Wanted:
             ledger.realms.purging(),
             {name: sum(count.transactions for count in verdicts) for name, verdicts in counts.items()},
             counted_along_lines(ledger, [name for name, asked in transactions.items() if len(asked)]),
-            ledger.holds.known(ledger.clock.due_by(as_of)),
+            Keepers(ledger).in_force(ledger.clock.due_by(as_of)),
         )
 
     def with_sizes(self, datasets: pa.Table) -> pa.Table:
@@ -73,7 +76,7 @@ def counted_along_lines(ledger: Ledger, datasets: Sequence[str]) -> frozenset[st
     """Return the datasets that a policy version or retain rule which judges transactions by others of their line may select."""
     with ledger.database.reading() as connection:
         policies = invariants.policies(connection).values()
-    rules: list[Policy | Keeper] = [*policies, *ledger.holds.of_files()]
+    rules: list[Policy | Keeper] = [*policies, *(row.keeper for row in ledger.holds.recorded().files)]
     globs = [glob for rule in rules if rule.looks_along_lines for glob in rule.datasets.include]
     return frozenset(name for name, counts in zip(datasets, matching(datasets, globs), strict=True) if counts)
 
@@ -217,7 +220,7 @@ class DueHere:
 
     def read(self, part: int) -> Iterator[pa.RecordBatch]:  # noqa: ARG002 - there is one
         """Yield everything; there is one part."""
-        return self.ledger.sweeps.concerned_names(self.datasets, self.as_of)
+        return self.ledger.marks.read(self.datasets, to_sweep_by=self.as_of, columns=("transaction",))
 
 
 @contextmanager
@@ -248,7 +251,7 @@ def take_look(
     is_stopped: Callable[[], bool] = never,
 ) -> object:
     """Have a store look at what is due, with the ledger's present realms and holds. Raises StoreFailed."""
-    purging, last, holds = ledger.realms.purging(), ledger.scans.last_whole_result(store.name), ledger.holds.known(as_of)
+    purging, last, holds = ledger.realms.purging(), ledger.scans.last_whole_result(store.name), Keepers(ledger).in_force(as_of)
     return call_store(store, lambda: store.look(due, purging, last, tasks, folder, opened, is_stopped, holds))
 
 

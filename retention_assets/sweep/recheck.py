@@ -5,21 +5,22 @@ the policies that are: a mark goes only if it is justified twice. Limits do not 
 marks, and independent_check.py checks them.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
 from itertools import pairwise
-from typing import TypedDict
+from typing import Any, TypedDict
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from retention_assets.evaluation.keepers import Keepers
 from retention_assets.evaluation.rules_in_force import RulesInForce, drifted_entries, items_of, justifying_rules, rules_for
-from retention_assets.frames.arrays import Bools, Ints, flags, join_chunks, keys_of
-from retention_assets.frames.log import TIMES, Log, attribute_of, holds_dataset, holds_name, is_in_log, is_same_life
-from retention_assets.frames.verdicts.candidate_marks import candidate_marks, kept_among
+from retention_assets.frames.arrays import Bools, Ints, flags, join_chunks
+from retention_assets.frames.log import TIMES, Log, attribute_of, is_in_log, is_same_life, keepers_about
+from retention_assets.frames.verdicts.candidate_marks import kept_among
 from retention_assets.frames.verdicts.reasons import SPARING, Reason
 from retention_assets.frames.verdicts.shared_data import datasets_sharing
 from retention_assets.frames.verdicts.table_windows import ended_refs
@@ -34,7 +35,9 @@ from retention_assets.policy.model import Datasets, Keeper, Policy, RetainRule, 
 from retention_assets.policy.realms import REALM, is_within, purge_of, realm_of
 from retention_assets.settings.model import Settings
 from retention_assets.stores.protocol import WITNESS, Store, is_same_place
+from retention_assets.sweep.judged_rows import JudgedRows, rows_with
 from retention_assets.sweep.shared_marks import KnownMarks, SharedMarks
+from retention_assets.sweep.verdicts import Fate, Verdict, Verdicts, verdicts_of
 
 Version = tuple[str, int]
 
@@ -54,8 +57,6 @@ _UNPROTECTED = _EVERYTHING.model_copy(update={"name": "unprotected", "latest_vie
 _KEEPS_ASIDE = (Reason.HOLD.name, Reason.RETAIN_RULE.name)
 _PINS = (Reason.LATEST_VIEW.name, Reason.TAG.name)
 _FOREVER = np.iinfo(np.int64).max
-# sets of rules whose verdicts on a log are kept; each takes some 20 bytes a row
-_VERDICTS_KEPT = 4
 _NOT_IN_LOG = "The store's log does not have it any more."
 _IN_LATEST = Reason.LATEST_VIEW_ALLOWED.name
 _ANOTHER = "It closed after it was marked, so it is another transaction of the same name: its grace has not begun."
@@ -68,75 +69,6 @@ _NOT_PURGING = "Its realm is not being purged any more."
 _OTHER_REALM = "Its dataset belongs to another realm now."
 
 
-@dataclass(frozen=True)
-class RecheckResult:
-    """Marks that may go, and why the others may not."""
-
-    go: frozenset[int] = frozenset()
-    # marks that may go from a latest view, where their policy may select
-    in_latest_view: frozenset[int] = frozenset()
-    spared: Mapping[int, str] = field(default_factory=dict)
-    # ended branches and tags on them that their policy drops with them
-    ended_refs: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
-    # of set aside marks, those that are not deleted for good, and those that are brought back, and why
-    kept: Mapping[int, str] = field(default_factory=dict)
-    back: Mapping[int, str] = field(default_factory=dict)
-    # marks that stay until others that share all of their data go, in words
-    waits: Mapping[int, str] = field(default_factory=dict)
-    # where transactions share data, by mark the first of those that go together
-    together: Mapping[int, int] = field(default_factory=dict)
-
-    def with_(self, newer: "RecheckResult", marks: Iterable[int] = ()) -> "RecheckResult":
-        """Add a result that replaces what was known of `marks`."""
-        asked = frozenset(marks)
-        by_mark = {
-            name: {**{mark: value for mark, value in getattr(self, name).items() if mark not in asked}, **getattr(newer, name)}
-            for name in ("spared", "ended_refs", "kept", "back", "waits", "together")
-        }
-        go, latest = (self.go - asked) | newer.go, (self.in_latest_view - asked) | newer.in_latest_view
-        return RecheckResult(go=go, in_latest_view=latest, **by_mark)
-
-
-@dataclass
-class JudgedRows:
-    """Rows of datasets of a log, with cached verdicts of rules. The cache key holds everything a verdict depends on: these very
-    rows, the rules with their holds, and the instant.
-    """
-
-    rows: pa.Table
-    datasets: pa.Table
-    _judged: list[tuple[RulesInForce, datetime, pa.Table]] = field(default_factory=list)
-
-    def verdicts(self, rules: RulesInForce, as_of: datetime) -> pa.Table:
-        """Verdict and reasons of each row, in the order of the rows."""
-        for judged_rules, at, verdicts in self._judged:
-            if at == as_of and judged_rules == rules:
-                return verdicts
-        verdicts = candidate_marks(self.rows, self.datasets, rules.policies, rules.holds, as_of)
-        verdicts = verdicts.select(["verdict", "reasons", "policy"])
-        self._judged = [(rules, as_of, verdicts), *self._judged[: _VERDICTS_KEPT - 1]]
-        return verdicts
-
-    def positions(self, marks: pa.Table) -> Ints:
-        """Return for each mark the row of its transaction, -1 without one."""
-        keys = self._keys_of(marks)
-        # hash the few, look up the many
-        at = pc.index_in(self._keys, value_set=keys)
-        rows = np.full(len(keys), -1, dtype=np.int64)
-        rows[np.asarray(at.drop_null())] = np.flatnonzero(np.asarray(pc.is_valid(at)))
-        # two marks of one transaction both get its row
-        positions: Ints = rows[np.asarray(pc.index_in(keys, value_set=keys))]
-        return positions
-
-    @cached_property
-    def _keys(self) -> pa.Array:
-        return self._keys_of(self.rows)
-
-    def _keys_of(self, table: pa.Table) -> pa.Array:
-        # within one dataset the transaction is the key, without a copy
-        return join_chunks(table["transaction"]) if len(self.datasets) == 1 else keys_of(table)
-
-
 @dataclass
 class Recheck:
     """The re-check of one run: reads each policy version once, and judges an unchanged log once."""
@@ -144,8 +76,8 @@ class Recheck:
     ledger: Ledger
     settings: Settings
     as_of: datetime
-    # holds of the policy files as they are when a dataset is checked, not when the run began
-    file_holds: Callable[[], Sequence[Keeper]]
+    # asked anew whenever a dataset is checked
+    keepers: Keepers
     # what a person has confirmed (dataset, transaction, opened_at, closed_at): nothing else goes; None: nobody was asked
     confirmed: pa.Table | None = None
     # policy files of the run: where they differ from the book, both have to select
@@ -162,43 +94,39 @@ class Recheck:
     # by mark: the policy in force that justifies it, where that is not the version that made it
     _justified_by: dict[int, Policy] = field(default_factory=dict, init=False)
 
-    def check(
-        self, log: Log, marks: pa.Table, store: Store, wanted: Mapping[tuple[str, str], str] | None = None
-    ) -> RecheckResult:
+    def check(self, log: Log, marks: pa.Table, store: Store, wanted: Mapping[tuple[str, str], str] | None = None) -> Verdicts:
         """Check marks (rows of the ledger, of datasets whose logs are sound) against their logs.
 
         A transaction missing from the log counts as gone only where the log is the data and a sweep had begun on it. Elsewhere
         it is spared, and marked again should it come back. `wanted`: set aside transactions that their store needs, and why.
         """
-        holds = self.holds()
+        holds = self.keepers.in_force(self.as_of)
         is_aside = pc.equal(marks["status"], "SWEPT")
         aside, marks = marks.filter(is_aside), marks.filter(pc.invert(is_aside))
         moved = _marked_elsewhere(self.ledger.places.all(), marks)
-        result = RecheckResult(spared=moved).with_(self._check_aside(log, aside, wanted or {}))
+        verdicts = verdicts_of(Fate.SPARED, moved) | self._check_aside(log, aside, wanted or {})
         marks = marks.filter(pc.invert(rows_of_marks(marks, moved))) if moved else marks
         for version in sorted(set(zip(marks["policy"].to_pylist(), marks["policy_version"].to_pylist(), strict=True))):
             same = pc.and_(pc.equal(marks["policy"], version[0]), pc.equal(marks["policy_version"], version[1]))
             of_version = marks.filter(same)
             if (why := self._why_void(version)) is not None:
-                part = RecheckResult(spared=dict.fromkeys(of_version["id"].to_pylist(), why))
-            else:
-                part = self._recheck_version(log, of_version, version, holds, store)
-                if realm_of(version[0]) is None and version not in self._in_force:
-                    part = self._recheck_in_force(log, of_version, part, holds, store)
-            result = result.with_(part)
+                verdicts |= dict.fromkeys(of_version["id"].to_pylist(), Verdict(Fate.SPARED, why))
+                continue
+            part = self._recheck_version(log, of_version, version, holds, store)
+            if realm_of(version[0]) is None and version not in self._in_force:
+                part |= self._recheck_in_force(log, of_version, Verdicts(part).go, holds, store)
+            verdicts |= part
         if self.confirmed is not None:
             shown = [rows.filter(pa.array(is_in_log(rows, self.confirmed))) for rows in (marks, aside)]
             if len(aside):
                 # what comes back deletes nothing
                 shown.append(aside.filter(pc.equal(aside["order"], Order.RESTORE)))
-            result = replace(result, go=result.go & frozenset(mark for rows in shown for mark in rows["id"].to_pylist()))
+            unseen = Verdicts(verdicts).go.difference(*(rows["id"].to_pylist() for rows in shown))
+            verdicts |= dict.fromkeys(unseen, Verdict(Fate.STAYS))
         # a person's order to bring something back takes nothing
         over = aside.filter(pc.not_equal(aside["order"], Order.RESTORE)) if len(aside) else aside
-        return self._check_shared(log, pa.concat_tables([marks, over]), result, holds)
-
-    def holds(self) -> tuple[Keeper, ...]:
-        """Return the holds of files and of people."""
-        return (*self.file_holds(), *self.ledger.holds.in_force(self.as_of))
+        checked = Verdicts(verdicts)
+        return checked | self._check_shared(log, pa.concat_tables([marks, over]), checked, holds)
 
     def sweeps_of(self, marks: pa.Table) -> dict[int, Sweep]:
         items = self._policies_of(marks)
@@ -260,7 +188,7 @@ class Recheck:
 
     def _recheck_version(
         self, log: Log, marks: pa.Table, version: Version, holds: Sequence[Keeper], store: Store
-    ) -> RecheckResult:
+    ) -> dict[int, Verdict]:
         judged = self._rows_about(log, marks)
         datasets = judged.datasets
         rules = self._rules(version, datasets["dataset"].to_pylist(), holds, store.drops_refs)
@@ -289,36 +217,38 @@ class Recheck:
         if any(policy.drops_refs for policy in rules.policies):
             refs = ended_refs(Log(judged.rows, datasets), self.as_of)
             ended = {row["id"]: refs.get((row["dataset"], row["transaction"]), ()) for row in marks.to_pylist()}
-        go = frozenset([*ids.tolist(), *missing["id"].to_pylist()]) - spared.keys()
-        return RecheckResult(go, frozenset(ids[_rows_with(_IN_LATEST, verdicts["reasons"])].tolist()), spared, ended)
+        latest = frozenset(ids[rows_with(_IN_LATEST, verdicts["reasons"])].tolist())
+        going = {mark: Verdict(Fate.GOES, "", mark in latest, ended.get(mark, ())) for mark in ids.tolist()}
+        going |= dict.fromkeys(missing["id"].to_pylist(), Verdict(Fate.GOES))
+        return going | verdicts_of(Fate.SPARED, spared)
 
     def _recheck_in_force(
-        self, log: Log, marks: pa.Table, part: RecheckResult, holds: Sequence[Keeper], store: Store
-    ) -> RecheckResult:
+        self, log: Log, marks: pa.Table, going: Set[int], holds: Sequence[Keeper], store: Store
+    ) -> dict[int, Verdict]:
         # of what may go by the version that marked it, only what a policy in force selects as well, once its grace is over
         given_time = self.expiring(marks) if store.expiry else set()
         is_sweeping = pc.equal(marks["status"], "SWEEPING")
         # a deletion that has begun is finished in any case, unless it is only a time to expire
         is_half_deleted = pc.and_(is_sweeping, pc.invert(rows_of_marks(marks, given_time)))
-        asked = marks.filter(pc.and_(rows_of_marks(marks, part.go), pc.invert(is_half_deleted)))
+        asked = marks.filter(pc.and_(rows_of_marks(marks, going), pc.invert(is_half_deleted)))
         judged = self._rows_about(log, marks)
         positions = judged.positions(asked)
         asked, positions = asked.filter(pa.array(positions >= 0)), positions[positions >= 0]
         justified = self._justify(judged, asked, positions, holds, store.drops_refs)
         changed, present = Reason.POLICY_CHANGED.text(marks["policy"][0].as_py()), micros(self.as_of)
-        stays, spared = set[int](), dict[int, str]()
+        verdicts = dict[int, Verdict]()
         for mark, status, justification in zip(asked["id"].to_pylist(), asked["status"].to_pylist(), justified, strict=True):
             if justification is None:
-                spared[mark] = changed
+                verdicts[mark] = Verdict(Fate.SPARED, changed)
                 continue
             policy, due = justification
             self._justified_by[mark] = policy
             if due > present and status == "SWEEPING":
                 # otherwise it would expire before the longer grace is over
-                spared[mark] = _LONGER.format(policy.name)
+                verdicts[mark] = Verdict(Fate.SPARED, _LONGER.format(policy.name))
             elif due > present or not _can_sweep(store, policy):
-                stays.add(mark)
-        return replace(part, go=part.go - stays - spared.keys(), spared={**part.spared, **spared})
+                verdicts[mark] = Verdict(Fate.STAYS)
+        return verdicts
 
     def _justify(
         self, judged: JudgedRows, marks: pa.Table, positions: Ints, holds: Sequence[Keeper], drops_refs: bool
@@ -345,13 +275,13 @@ class Recheck:
                 policies.append(next(policy for policy in own if policy.name == name).model_copy(update={"undo": longest}))
         return [(policies[at], end) if at >= 0 else None for at, end in zip(number.tolist(), due.tolist(), strict=True)]
 
-    def _check_aside(self, log: Log, marks: pa.Table, wanted: Mapping[tuple[str, str], str]) -> RecheckResult:
+    def _check_aside(self, log: Log, marks: pa.Table, wanted: Mapping[tuple[str, str], str]) -> dict[int, Verdict]:
         # Policies are not asked any more. Holds, retain rules and realms keep what is set aside where it is; protection by a
         # branch, a tag or the store brings it back: it was not there before, or it would not have been set aside.
         if not len(marks):
-            return RecheckResult()
-        judged, present = self._rows_about(log, marks), self.ledger.holds.in_force(self.as_of, of_purged=False)
-        holds, attributes = (*self.file_holds(), *present), _attributes_of(judged.datasets)
+            return {}
+        judged, holds = self._rows_about(log, marks), self.keepers.in_force(self.as_of, in_purged_realms=False)
+        attributes = _attributes_of(judged.datasets)
         positions = judged.positions(marks)
         missing, here = marks.filter(pa.array(positions < 0)), marks.filter(pa.array(positions >= 0))
         kept = self._kept_by_newer(missing, judged.datasets) | self._held(missing, judged.datasets, holds)
@@ -385,17 +315,17 @@ class Recheck:
             if row["order"] == Order.RESTORE:
                 kept.pop(mark, None)
                 back.pop(mark, None)
-        kept = {mark: why for mark, why in kept.items() if mark not in back}
-        return RecheckResult(frozenset(marks["id"].to_pylist()) - kept.keys() - back.keys(), kept=kept, back=back)
+        going = dict.fromkeys(marks["id"].to_pylist(), Verdict(Fate.GOES))
+        return going | verdicts_of(Fate.KEPT, kept) | verdicts_of(Fate.COMES_BACK, back)
 
-    def _check_shared(self, log: Log, marks: pa.Table, result: RecheckResult, holds: Sequence[Keeper]) -> RecheckResult:
+    def _check_shared(self, log: Log, marks: pa.Table, checked: Verdicts, holds: Sequence[Keeper]) -> Verdicts:
         # what would lose nothing is spared; what shares all of its data with other marks waits for them, or goes with them
         names = sorted(datasets_sharing(log.datasets).intersection(pc.unique(marks["dataset"]).to_pylist()))
         if not names:
-            return result
+            return Verdicts()
         judged, ledgers = self._rows_about(log, marks), KnownMarks.of(self.ledger, self.real_ledger, names)
         if (shared := ledgers.of_rows(judged.rows, judged.datasets)) is None:
-            return result
+            return Verdicts()
         of_row, has_undo = np.full(len(judged.rows), -1, dtype=np.int64), self.untils_of(marks, self.as_of)
         positions = judged.positions(marks)
         here = positions >= 0
@@ -405,55 +335,54 @@ class Recheck:
         def rows_of(ids: Collection[int]) -> Bools:
             return np.isin(of_row, [*ids])
 
-        verdicts = judged.verdicts(RulesInForce((_UNPROTECTED,), tuple(holds)), self.as_of)
+        protection = judged.verdicts(RulesInForce((_UNPROTECTED,), tuple(holds)), self.as_of)
         of_status = {name: marks.filter(pc.equal(marks["status"], name))["id"].to_pylist() for name in ("SWEPT", "SWEEPING")}
-        checked = SharedMarks(
-            replace(shared, marked=shared.marked & ~rows_of(result.spared)),
-            flags(pc.equal(join_chunks(verdicts["verdict"]).cast(pa.string()), "spare")),
+        sharing = SharedMarks(
+            replace(shared, marked=shared.marked & ~rows_of(checked.spared)),
+            flags(pc.equal(join_chunks(protection["verdict"]).cast(pa.string()), "spare")),
             ledgers.asides_in(judged.rows),
             rows_of(has_undo),
             rows_of(of_status["SWEEPING"]),
             ledgers.dues(),
             join_chunks(judged.rows["dataset"]).cast(pa.string()),
         )
-        spared, back, waits, together = dict(result.spared), dict(result.back), dict[int, str](), dict[int, int]()
-        in_trash = rows_of(of_status["SWEPT"])
-        for is_trash, into in ((False, spared), (True, back)):
-            going = rows_of(result.go) & (in_trash if is_trash else ~in_trash)
-            fates = checked.check(going, is_trash)
-            into |= {int(of_row[row]): Reason.NEEDED.text(why) for row, why in fates.needed.items()}
-            waits |= {int(of_row[row]): why for row, why in fates.waits.items()}
+        verdicts, in_trash = dict[int, Verdict](), rows_of(of_status["SWEPT"])
+        for is_trash, fate in ((False, Fate.SPARED), (True, Fate.COMES_BACK)):
+            going = rows_of(checked.go) & (in_trash if is_trash else ~in_trash)
+            fates = sharing.check(going, is_trash)
+            verdicts |= {int(of_row[row]): Verdict(fate, Reason.NEEDED.text(why)) for row, why in fates.needed.items()}
+            verdicts |= {int(of_row[row]): Verdict(Fate.WAITS, why) for row, why in fates.waits.items()}
             first: dict[int, int] = {}
-            together |= {int(of_row[row]): first.setdefault(group, int(of_row[row])) for row, group in fates.groups.items()}
-        go = result.go - spared.keys() - back.keys() - waits.keys()
-        return replace(result, go=go, spared=spared, back=back, waits=waits, together=together)
+            for row, group in fates.groups.items():
+                mark = int(of_row[row])
+                verdicts[mark] = checked.by_mark[mark]._replace(together=first.setdefault(group, mark))
+        return Verdicts(verdicts)
 
     def kept_of(self, log: Log, transactions: Collection[str]) -> list[str]:
         """Return those of some transactions, all of one dataset, that a hold or a retain rule keeps."""
-        return kept_among(log, transactions, self.holds(), self.as_of)
+        return kept_among(log, transactions, self.keepers.in_force(self.as_of), self.as_of)
 
     def _kept_by_newer(self, marks: pa.Table, datasets: pa.Table) -> dict[int, str]:
-        # A retain rule that was there when something was set aside would have kept it. One that came later can't be asked about
-        # what the log does not have any more: it keeps all of its datasets.
+        # Rules added after the sweep can't be evaluated for rows that left the log: they keep everything of their datasets.
         if not len(marks):
             return {}
         kept, attributes = dict[int, str](), _attributes_of(datasets)
-        rules = [(rule, at) for rule, at in self.ledger.holds.of_files_since() if isinstance(rule, RetainRule)]
-        for row in marks.to_pylist():
-            newer = (rule for rule, at in rules if at > row["planned_at"] and _is_about(rule, row["dataset"], attributes))
-            if rule := next(newer, None):
-                kept[row["id"]] = Reason.RETAIN_RULE.text(rule.name)
+        rules = [row for row in self.ledger.holds.recorded().files if isinstance(row.keeper, RetainRule)]
+        for mark, dataset, planned_at in _rows(marks, "id", "dataset", "planned_at"):
+            newer = (row.keeper for row in rules if row.since > planned_at)
+            if about := keepers_about(newer, dataset, attributes.get(dataset), self.as_of):
+                kept[mark] = Reason.RETAIN_RULE.text(about[0].name)
         return kept
 
     def _held(self, marks: pa.Table, datasets: pa.Table, holds: Sequence[Keeper]) -> dict[int, str]:
         if not len(marks):
             return {}
         kept, attributes = dict[int, str](), _attributes_of(datasets)
-        live = [hold for hold in named_holds(holds) if hold.is_live(self.as_of)]
-        for row in marks.select(["id", "dataset", "transaction"]).to_pylist():
-            about = (hold for hold in live if hold.covers(row["transaction"]) and _is_about(hold, row["dataset"], attributes))
-            if hold := next(about, None):
-                kept[row["id"]] = Reason.HOLD.text(hold.name or "")
+        names = pc.unique(marks["dataset"]).to_pylist()
+        about = {name: named_holds(keepers_about(holds, name, attributes.get(name), self.as_of)) for name in names}
+        for mark, dataset, transaction in _rows(marks, "id", "dataset", "transaction"):
+            if hold := next((hold for hold in about[dataset] if hold.covers(transaction)), None):
+                kept[mark] = Reason.HOLD.text(hold.name or "")
         return kept
 
     def _missing(self, marks: pa.Table, datasets: pa.Table, holds: Sequence[Keeper], log_is_complete: bool) -> dict[int, str]:
@@ -507,11 +436,6 @@ def _attributes_of(datasets: pa.Table) -> dict[str, dict[str, str]]:
     return {row["dataset"]: dict(row["attributes"] or ()) for row in datasets.select(["dataset", "attributes"]).to_pylist()}
 
 
-def _is_about(keeper: Keeper, dataset: str, attributes: Mapping[str, Mapping[str, str]]) -> bool:
-    # a dataset that is not there any more may have had any attributes
-    return holds_dataset(keeper, dataset, attributes[dataset]) if dataset in attributes else holds_name(keeper, dataset)
-
-
 def _can_sweep(store: Store, policy: Policy) -> bool:
     can_expire, can_set_aside = store.expiry is not None, store.settings.undo_fault is None
     return (can_expire or policy.sweep.mode == "delete") and (can_set_aside or not policy.undo)
@@ -541,6 +465,10 @@ def _unlimited(policies: Iterable[Policy], drops_refs: bool) -> tuple[Policy, ..
     return tuple(rule.model_copy(update={"limits": None, "select": rule.select.model_copy(update=kept)}) for rule in policies)
 
 
+def _rows(marks: pa.Table, *names: str) -> Iterator[tuple[Any, ...]]:
+    return zip(*(marks[name].to_pylist() for name in names), strict=True)
+
+
 def rows_of_marks(marks: pa.Table, ids: Collection[int]) -> pa.ChunkedArray:
     return pc.is_in(marks["id"], pa.array(ids, pa.int64()))
 
@@ -551,12 +479,6 @@ def _ends(marked_at: pa.ChunkedArray, policies: Sequence[Policy]) -> Ints:
     ends = pa.array([max(micros(policy.grace.after(time)) for policy in policies) for time in times.to_pylist()], pa.int64())
     due: Ints = np.asarray(ends.take(pc.index_in(marked_at, value_set=times)))
     return due
-
-
-def _rows_with(code: str, reasons: pa.ChunkedArray) -> Ints:
-    lists = join_chunks(reasons)
-    codes = pc.struct_field(pc.list_flatten(lists), "code").cast(pa.string())
-    return np.unique(np.asarray(pc.list_parent_indices(lists).filter(pc.equal(codes, code)))).astype(np.int64)
 
 
 def _referrers(rows: pa.Table) -> list[str]:

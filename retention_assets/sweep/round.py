@@ -38,7 +38,8 @@ from retention_assets.sweep.execute import Batch, cut_batches
 from retention_assets.sweep.opening import openings_of
 from retention_assets.sweep.permit import ProtectionsChanged
 from retention_assets.sweep.read import DatasetReading, Wanted, among_asked, by_dataset, current, joined, read_fresh
-from retention_assets.sweep.recheck import RecheckResult, rows_of_marks
+from retention_assets.sweep.recheck import rows_of_marks
+from retention_assets.sweep.verdicts import Fate, Verdicts
 
 _LOG = logging.getLogger(__name__)
 # shorter waits between batches are not logged
@@ -85,7 +86,7 @@ class _Round:
     # datasets that need another round, because holds, realms or the log changed
     again: list[DatasetSweep] = field(default_factory=list)
     # result of the re-check of the marks at hand
-    checked: RecheckResult = field(default_factory=RecheckResult)
+    checked: Verdicts = field(default_factory=Verdicts)
     # datasets whose readers know what goes by the last re-check
     hidden: set[str] = field(default_factory=set)
     # datasets whose report of the day is open
@@ -93,6 +94,9 @@ class _Round:
     # when the store was last asked whether the readings are current
     _asked: float = 0.0
     _log: tuple[list[DatasetReading], Log] | None = None
+    # datasets of the batches that go now, and those of which one has begun
+    _planned: Set[str] = frozenset()
+    _begun: set[str] = field(default_factory=set)
 
     def run(self) -> list[DatasetSweep]:
         """Sweep; return the datasets that need another round."""
@@ -117,7 +121,7 @@ class _Round:
         for ids in self._slices(ASIDE, _ANY_TIME, SLICE, self.active):
             self._look_at_aside(self._undone(ledger.trash.planned(ids)))
         for ids in self._slices(OPEN, self.context.as_of, self.first_slice, self.active.keys() - gone.keys()):
-            self._sweep_due(self._sweepable(ledger.sweeps.due_rows(ids)))
+            self._sweep_due(self._sweepable(ledger.marks.by_ids(ids, ["MARKED"])))
         for sweep in gone.values():
             self._refuse_absent(sweep, sweep.dataset in refused)
         if opened := sorted(self.opened & self.active.keys()):
@@ -223,9 +227,9 @@ class _Round:
         self._open_reports(left)
         for name, rows in by_dataset(left).items():
             self.active[name].begun_earlier = frozenset(rows["id"].to_pylist())
-        self.checked = RecheckResult()
+        self.checked = Verdicts()
         self._recheck(left)
-        stays = {**self.checked.kept, **self.checked.back, **self.checked.waits}
+        stays = self.checked.reasons(Fate.KEPT, Fate.COMES_BACK, Fate.WAITS)
         staying = by_dataset(left.filter(rows_of_marks(left, stays)))
         self._settle({name: [_staying(mark, stays[mark]) for mark in rows["id"].to_pylist()] for name, rows in staying.items()})
         expired: dict[str, list[Settlement]] = {}
@@ -247,7 +251,7 @@ class _Round:
         # what is protected anew comes back; what is over is deleted for good
         if not len(aside := self._rows_of_active(aside)):
             return
-        self.checked = RecheckResult()
+        self.checked = Verdicts()
         self._recheck(aside)
         back = self._rows_of_active(aside, self.checked.back)
         where = (sorted(self.active), self.context.as_of, self.context.names, ASIDE)
@@ -278,7 +282,7 @@ class _Round:
         self._read_chains(due)
         if not len(due := self._rows_of_active(due)):
             return
-        self.checked = RecheckResult()
+        self.checked = Verdicts()
         self._recheck(due)
         planned = self._plan(self._rows_of_active(due, self.checked.go))
         for batch, targets in self._justified_batches(planned, due) if planned is not None else ():
@@ -303,7 +307,7 @@ class _Round:
 
     def _protections(self) -> tuple[object, ...]:
         # the re-check stands as long as these and the log are the same
-        return (self.context.ledger.leases.protections(), self.context.recheck.file_holds())
+        return (self.context.ledger.leases.protections(), self.context.recheck.keepers.in_files())
 
     def _recheck(self, rows: pa.Table) -> None:
         names = _datasets_of(rows)
@@ -314,20 +318,21 @@ class _Round:
             sweep.checked_under = protections
         log = self._log_of(names)
         result = self.context.recheck.check(log, rows, self.store, self._wanted_again(rows))
-        self.checked = self.checked.with_(result, rows["id"].to_pylist())
+        self.checked |= result
         self.hidden -= names
         if result.spared:
             self._spare(rows.filter(rows_of_marks(rows, result.spared)), result.spared)
         goes = rows.filter(pc.and_(rows_of_marks(rows, result.go), pc.not_equal(rows["status"], "SWEPT")))
-        keepers = self.context.recheck.file_holds()
+        keepers = self.context.recheck.keepers.in_force(self.context.as_of)
         faults = self.context.independent_check.faults(log, goes, self.store.log_is_complete, self.context.as_of, keepers)
         for sweep in self._active(faults):
             self._take_out(sweep, Refused(faults[sweep.dataset]))
+        waits = self.checked.reasons(Fate.WAITS)
         for sweep in self._active(names):
             own = rows.filter(pc.equal(rows["dataset"], sweep.dataset))
             with self._alone(sweep):
                 sweep.check_shared(own.filter(rows_of_marks(own, self.checked.go)))
-            sweep.note_waiting(own, self.checked.waits)
+            sweep.note_waiting(own, waits)
 
     def _wanted_again(self, rows: pa.Table) -> Mapping[tuple[str, str], str]:
         # what is set aside, and its store needs now
@@ -342,9 +347,8 @@ class _Round:
                 wanted |= {(name, transaction): why for transaction, why in answer.items()}
         return wanted
 
-    def _recheck_if_changed(self, batch: Batch, rows: pa.Table, unguarded: Collection[str]) -> None:
-        # `unguarded`: datasets whose log may have changed since it was read
-        protections = self._protections()
+    def _recheck_if_changed(self, batch: Batch, rows: pa.Table) -> None:
+        unguarded, protections = self._may_be_stale(batch), self._protections()
         changed = {sweep.dataset for sweep in self._active(batch.targets) if sweep.checked_under != protections}
         # a store's log does not change with holds and realms: where reading is slow, only changed datasets are read again
         protected = set() if self.store.reads is Reads.SOME else changed
@@ -415,9 +419,9 @@ class _Round:
     def _justified_batches(self, rows: pa.Table, marks: pa.Table) -> Iterator[tuple[Batch, Targets]]:
         # Before each batch of the rows: if anything changed, all marks at hand are checked again; places are compared, stores
         # are told what was swept, and readers what goes.
-        names, began = _datasets_of(rows), set[str]()
+        self._planned, self._begun = _datasets_of(rows), set()
         for batch in self._batches(rows):
-            self._recheck_if_changed(batch, marks, self._unguarded(batch, names, began))
+            self._recheck_if_changed(batch, marks)
             for sweep in self._active(batch.targets):
                 with self._alone(sweep):
                     sweep.check_places()
@@ -429,8 +433,11 @@ class _Round:
 
     def _batches(self, rows: pa.Table) -> Iterator[Batch]:
         # at the pace of their policies, until a stop
-        together = {mark: mark for mark in rows["id"].to_pylist()} if self.store.shares_data else {}
-        for batch in cut_batches(rows, self.context.recheck.sweeps_of(rows), together | {**self.checked.together}):
+        shares, together = self.store.shares_data, dict[int, int]()
+        for mark in rows["id"].to_pylist():
+            if first := self.checked.by_mark[mark].together or (mark if shares else None):
+                together[mark] = first
+        for batch in cut_batches(rows, self.context.recheck.sweeps_of(rows), together):
             if self.context.stop.is_set() or not any(name in self.active for name in batch.targets):
                 continue
             takes = batch.takes()
@@ -446,33 +453,33 @@ class _Round:
             if not self.context.stop.is_set():
                 yield batch
 
-    def _unguarded(self, batch: Batch, names: Set[str], began: set[str]) -> Set[str]:
-        # Datasets whose tokens are checked before a batch: its own. Where the store guards its deletions: all `names` before
-        # the first batch, and those that have not begun when another one begins, unless it was asked lately. Their notes are
-        # younger than the reading, so they cover changes in between.
+    def _may_be_stale(self, batch: Batch) -> Set[str]:
+        """Datasets whose log may have changed since it was read."""
         if not self.store.guards:
             return batch.targets.keys()
-        is_first, waiting = not began, names - began
+        # Where the store guards its deletions, notes are younger than the reading and cover changes in between: all datasets
+        # are asked before the first batch, and those that have not begun when another one begins, unless it was asked lately.
+        is_first, waiting = not self._begun, self._planned - self._begun
         begins = bool(waiting & batch.targets.keys())
-        began.update(batch.targets)
+        self._begun |= batch.targets.keys()
         return waiting if is_first or (begins and not self._was_asked_lately()) else set()
 
     def _justified(self, batch: Batch) -> Targets:
-        latest, ended, go = self.checked.in_latest_view, self.checked.ended_refs, self.checked.go
+        verdicts, goes = self.checked.by_mark, (Fate.GOES, Fate.COMES_BACK) if batch.order is Order.RESTORE else (Fate.GOES,)
         return {
             sweep.dataset: {
                 mark: Target(
                     transaction,
                     note,
-                    in_latest_view=mark in latest,
+                    in_latest_view=verdicts[mark].in_latest_view,
                     place_known=None not in sweep.places,
-                    ended_refs=ended.get(mark, ()),
+                    ended_refs=verdicts[mark].ended_refs,
                     begun_earlier=mark in sweep.begun_earlier,
                     has_failed=mark in sweep.has_failed,
                     aside="" if batch.order is Order.DELETE else f"{plan}/{mark}",
                 )
                 for mark, (transaction, note, plan) in batch.targets[sweep.dataset].items()
-                if mark in go or (batch.order is Order.RESTORE and mark in self.checked.back)
+                if verdicts[mark].fate in goes
             }
             for sweep in self._active(batch.targets)
         }

@@ -19,8 +19,8 @@ import pytest
 from retention_assets.dagster import assets, partitions
 from retention_assets.dagster.check_queries import CHECKS
 from retention_assets.definitions import build_defs
+from retention_assets.ledger import Marks
 from retention_assets.ledger.evaluations import Publications
-from retention_assets.ledger.marking import Marks
 from retention_assets.pipeline.part_frames import VERDICTS
 from retention_assets.pipeline.stage import read_output
 from retention_assets.policy import text_of

@@ -151,16 +151,28 @@ def test_holds_of_files_are_those_of_the_files_as_they_are_now(
     folder = lake.folder / "policies"
     rewritten(folder / "h.yaml", HELD % "one", 1_000)
     with lake.opened() as ledger:
-        present = LOADED(ledger, lake.settings).file_holds()
+        present = LOADED(ledger, lake.settings).keepers.in_files
         assert {hold.name for hold in present()} == {"one"}
         change(folder)
         assert {hold.name for hold in present()} == holds
         assert {hold.name for hold in present()} == holds
 
 
+def test_a_folder_of_policies_that_is_away_by_then_raises_and_lets_nothing_go(lake: Lake) -> None:
+    (lake.folder / "policies" / "h.yaml").write_text(HELD % "one")
+    with lake.opened() as ledger:
+        keepers = LOADED(ledger, lake.settings).keepers
+        (lake.folder / "policies").rename(lake.folder / "elsewhere")
+        for question in (keepers.in_files, lambda: keepers.in_force(AS_OF)):
+            with pytest.raises(BadInput):
+                question()
+        (lake.folder / "elsewhere").rename(lake.folder / "policies")
+        assert [keeper.name for keeper in keepers.in_force(AS_OF)] == ["one"]
+
+
 def test_a_file_that_is_broken_by_then_raises_until_it_is_mended(lake: Lake) -> None:
     with lake.opened() as ledger:
-        present = LOADED(ledger, lake.settings).file_holds()
+        present = LOADED(ledger, lake.settings).keepers.in_files
         lake.says(OLD, "{datasets: ['lake/d']")
         for _ in range(2):
             with pytest.raises(BadInput):

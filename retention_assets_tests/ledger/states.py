@@ -1,7 +1,7 @@
 """Ledgers in the states that tests need: with candidates, with a plan, swept, changed past the ledger, of an earlier release."""
 
 import sqlite3
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -197,3 +197,8 @@ def store(url: str, folder: Path) -> str:
         target.execute(update(LEDGER_REVISION).values(revision=RELEASE))
         seal_state(target)
     return url
+
+
+def set_aside_in(ledger: Ledger, dataset: str, transactions: Collection[str] | None = None) -> dict[str, int]:
+    """By transaction, the newest set aside mark of a dataset that nobody has begun."""
+    return {mark.transaction: mark.id for mark in ledger.trash.marks([dataset], transactions) if mark.order is None}

@@ -62,10 +62,10 @@ def hold(name: str | None = "legal", until: str | None = None, reason: str = "ca
 def test_a_hold_is_in_force_until_it_ends_or_is_released(ledger: Ledger) -> None:
     ledger.holds.place(hold(), "ann")
     ledger.holds.place(hold("short", "2026-01-02T00:00:00Z"), "ann")
-    assert ledger.holds.in_force(T0) == [hold(), hold("short", "2026-01-02T00:00:00Z")]
-    assert ledger.holds.in_force(T0 + DAY) == [hold()]
+    assert ledger.holds.recorded(T0).placed == [hold(), hold("short", "2026-01-02T00:00:00Z")]
+    assert ledger.holds.recorded(T0 + DAY).placed == [hold()]
     ledger.holds.release("legal", "bob", "case closed")
-    assert ledger.holds.in_force(LATER) == []
+    assert ledger.holds.recorded(LATER).placed == []
     with pytest.raises(Refused, match="No hold named legal is in force"):
         ledger.holds.release("legal", "bob", "case closed")
     ledger.holds.place(hold(), "ann")
@@ -94,7 +94,7 @@ def test_a_hold_that_is_in_force_is_not_replaced(ledger: Ledger, first: str | No
     ledger.holds.place(hold("other", FAR), "ann")
     with pytest.raises(Refused, match="A hold named legal is in force"):
         ledger.holds.place(hold(until=second, reason="case 8"), "bob")
-    assert ledger.holds.in_force(T0) == [hold(until=first), hold("other", FAR)]
+    assert ledger.holds.recorded(T0).placed == [hold(until=first), hold("other", FAR)]
     assert rows_of(ledger, "legal") == [("ann", None, None)]
     assert ledger.verify().rows == 2
 
@@ -114,8 +114,8 @@ def test_a_hold_that_ended_by_itself_gives_its_own_name_free_and_no_other(ledger
     assert [rows_of(ledger, name) for name in ("ended", "other", "endless")] == [[("ann", None, None)]] * 3
     ledger.holds.release("legal", "eve", "case closed")
     assert rows_of(ledger, "legal")[1:] == [("cem", "::until", "It ended by itself."), ("dan", "eve", "case closed")]
-    assert [one.name for one in ledger.holds.in_force(T0)] == ["ended", "endless", "other"]
-    assert [one.name for one in ledger.holds.in_force(LATER)] == ["endless", "other"]
+    assert [one.name for one in ledger.holds.recorded(T0).placed] == ["ended", "endless", "other"]
+    assert [one.name for one in ledger.holds.recorded(LATER).placed] == ["endless", "other"]
 
 
 def test_what_is_above_a_realm_counts_for_it(ledger: Ledger) -> None:
@@ -139,11 +139,11 @@ def test_what_appears_in_a_purged_realm_is_held_unless_one_above_it_is_purged(le
         ledger.realms.change(name, "PURGING", "ann", "contract over")
         ledger.realms.purged(name, "scan")
     held = ["realm acme/sales is PURGED", "realm beta is PURGED"]
-    assert [hold.name for hold in ledger.holds.in_force(T0)] == held
+    assert [hold.name for hold in ledger.holds.recorded(T0).purged] == held
     ledger.realms.change("acme", "PURGING", "ann", "contract over")
-    assert [hold.name for hold in ledger.holds.in_force(T0)] == held[1:]
+    assert [hold.name for hold in ledger.holds.recorded(T0).purged] == held[1:]
     ledger.realms.change("beta", "ACTIVE", "ann", "came back")
-    assert ledger.holds.in_force(T0) == []
+    assert ledger.holds.recorded(T0).purged == []
 
 
 def test_what_is_said_of_a_realm_is_said_of_no_other(ledger: Ledger) -> None:

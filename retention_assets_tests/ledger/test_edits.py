@@ -690,7 +690,7 @@ def test_a_history_shows_what_it_can_and_that_the_record_was_changed(url: str, t
         assert write_past_ledger(ledger, statement.format(ids="'[1]'" if url.startswith("sqlite") else "ARRAY[1]"))
         assert ledger.verify().faults
         for dataset in ("lake/d", "lake/u", "lake/m", "lake/k", "lake/l", "lake/a"):
-            for name in ledger.histories.transactions(dataset).to_pylist():
+            for name in set(ledger.marks.table([dataset])["transaction"].to_pylist()):
                 assert words(ledger, name, dataset)
         said = words(ledger, transaction)
         if begins is None:
@@ -717,10 +717,9 @@ def test_ids_that_cannot_be_read_stop_no_look_and_every_sweep(tmp_path: Path, id
 
 # A column of text that holds JSON, the act about which it is if it is a detail, how it is read, and how the refusal begins.
 OF_JSON: dict[str, tuple[str, str, Callable[[Ledger], object], str]] = {
-    "a hold": ("holds.content", "", lambda one: one.holds.in_force(T0), "The hold case-1 of the ledger"),
-    "a hold of a file": ("file_holds.content", "", lambda one: one.holds.of_files(), "A row of file_holds of the ledger"),
-    "a hold of a file, since": ("file_holds.content", "", lambda one: one.holds.of_files_since(), "A row of file_holds of the ledger"),
-    "the folders of a hold": ("audit.detail", "HOLD", lambda one: one.holds.of_other_folders(["x"]), "An act about a hold of files"),
+    "a hold": ("holds.content", "", lambda one: one.holds.recorded(T0), "The hold case-1 of the ledger"),
+    "a hold of a file": ("file_holds.content", "", lambda one: one.holds.recorded(), "A row of file_holds of the ledger"),
+    "the folders of a hold": ("audit.detail", "HOLD", lambda one: one.holds.recorded(), "An act about a hold of files"),
     "a report": ("reports.bounds", "", lambda one: one.reports.of(DAY), "lake/d in reports of the ledger"),
     "the types of a report": ("reports.archived_types", "", lambda one: one.reports.of(DAY), "lake/d in reports of the ledger"),
     "the classes of a report": ("reports.classes", "", lambda one: ask(one, INVARIANTS["reports"]), "lake/d in reports of the ledger"),

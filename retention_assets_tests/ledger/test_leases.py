@@ -233,7 +233,11 @@ def test_each_mark_is_in_exactly_one_part(ledger: Ledger, names: Sequence[str], 
     due = [ledger.sweeps.due(["lake/d"], LATER, one).tolist() for one in ranges]
     assert sorted(mark for mine in due for mark in mine) == ledger.sweeps.due(["lake/d"], LATER).tolist()
     assert all(due)
-    asked = [ledger.sweeps.concerned(["lake/d"], LATER, one)["transaction"].to_pylist() for one in ranges]
+    columns = ("transaction",)
+    asked = [
+        ledger.marks.table(["lake/d"], to_sweep_by=LATER, names=one, columns=columns)["transaction"].to_pylist()
+        for one in ranges
+    ]
     assert sorted(name for mine in asked for name in mine) == sorted(names)
     if together:
         starts = [{name.partition(together)[0] for name in mine if together in name} for mine in asked]
@@ -320,7 +324,7 @@ def test_a_hold_of_a_file_changes_what_protects_and_is_read_back_as_it_was(ledge
     said = [ledger.leases.protections()]
     for some in (holds[:1], holds, holds[1:], ()):
         ledger.holds.note_files(some, "me")
-        assert sorted(map(str, ledger.holds.of_files())) == sorted(map(str, some))
+        assert sorted(str(row.keeper) for row in ledger.holds.recorded().files) == sorted(map(str, some))
         said.append(ledger.leases.protections())
     assert len(set(said[:4])) == 4
     assert said[4] == said[0]

@@ -329,7 +329,7 @@ def acts(ledger: Ledger) -> list[tuple[str, str]]:
 
 
 def held(ledger: Ledger) -> list[str]:
-    return [hold.name or "" for hold in ledger.holds.in_force(LATER)]
+    return [hold.name or "" for hold in ledger.holds.recorded(LATER).placed]
 
 
 @pytest.fixture
@@ -344,7 +344,7 @@ def test_marks_are_taken_back_and_a_hold_is_placed(marked: Ledger) -> None:
     assert statuses(marked) == {"T1": "UNMARKED", "T2": "UNMARKED", "T3": "MARKED"}
     assert statuses(marked, "lake/e") == {"T1": "MARKED"}
     assert acts(marked)[-2:] == [("UNMARK", "ann"), ("HOLD", "ann")]
-    (hold,) = marked.holds.in_force(LATER)
+    (hold,) = marked.holds.recorded(LATER).placed
     assert (hold.datasets.include, hold.transactions) == (("lake/d",), ("T2", "T1", "T9"))
     assert marked.verify().faults == ()
 
@@ -398,7 +398,7 @@ def test_a_hold_that_ends_sooner_is_another_one(marked: Ledger) -> None:
     keep(marked, "T1", until=datetime(2999, 1, 1, tzinfo=UTC))
     done = keep(marked, "T1")
     assert (done.placed, held(marked)) == (True, ["keep-lake/d", "keep-lake/d-2"])
-    (_, forever) = marked.holds.in_force(LATER)
+    (_, forever) = marked.holds.recorded(LATER).placed
     assert forever.until is None
 
 

@@ -8,7 +8,7 @@ import pytest
 from retention_assets.ledger import AskedBy, Lease, Ledger, Settlement
 from retention_assets.outcomes import Order, Outcome
 from retention_assets_tests.clocks import set_clock
-from retention_assets_tests.ledger.states import FIRST_LIFE, T0, candidates, ids, lose_lease, plan_of, take_lease
+from retention_assets_tests.ledger.states import FIRST_LIFE, T0, candidates, ids, lose_lease, plan_of, set_aside_in, take_lease
 
 MICROSECOND, MINUTE = timedelta(microseconds=1), timedelta(minutes=1)
 ANN = AskedBy("ann", "the disk is full")
@@ -30,7 +30,7 @@ def test_nothing_is_deleted_for_good_before_its_time_has_come_by_the_ledgers_clo
     lease, marks = set_aside(ledger, ledger.clock.present() + ahead, "T1", "T2")
     begun = ledger.trash.begin([lease], marks, Order.DELETE_ASIDE)
     assert (sorted(begun.marks), dict(begun.lost)) == (marks if goes else [], {})
-    assert ledger.trash.named("lake/d") == ({} if goes else dict(zip(("T1", "T2"), marks, strict=True)))
+    assert set_aside_in(ledger, "lake/d") == ({} if goes else dict(zip(("T1", "T2"), marks, strict=True)))
 
 
 def test_a_machine_whose_clock_is_ahead_empties_no_trash(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,9 +95,9 @@ def test_an_id_may_have_several_lives_in_the_trash(ledger: Ledger) -> None:
     ledger.sweeps.begin([lease], [plan_of(ledger, lease, [second])], [second], until)
     ledger.sweeps.settle([lease], [Settlement(second, Outcome.SET_ASIDE, 10)])
     assert [mark.id for mark in ledger.trash.marks(["lake/d"], ["T1"])] == [first, second]
-    assert ledger.trash.named("lake/d") == {"T1": second}
+    assert set_aside_in(ledger, "lake/d") == {"T1": second}
     ledger.trash.begin([lease], [second], Order.DELETE_ASIDE, ANN)
     ledger.sweeps.settle([lease], [Settlement(second, Outcome.DELETED, 10)])
-    ends = ledger.trash.ends([first, second])
-    assert [(ends[mark].outcome, ends[mark].freed) for mark in (first, second)] == [("SET_ASIDE", None), ("DELETED", 10)]
+    ends = ledger.marks.by_ids([second, first], columns=("id", "outcome", "freed")).to_pylist()
+    assert [tuple(end.values()) for end in ends] == [(first, "SET_ASIDE", None), (second, "DELETED", 10)]
     assert ledger.verify().faults == ()

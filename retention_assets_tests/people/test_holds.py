@@ -30,7 +30,7 @@ def test_a_hold_is_placed_with_all_that_was_said(ledger: Ledger, found: Json) ->
         "reason": "lawsuit", "owner": "legal team", "until": "9000-01-01T00:00:00Z",
         "datasets": None, "transactions": None, "sweeping": [],
     }  # fmt: skip
-    [held] = ledger.holds.in_force(LATER)
+    [held] = ledger.holds.recorded(LATER).placed
     assert (held.datasets.include, held.transactions, held.owner) == (("lake/raw.*", "ice/*"), ("T*",), "legal team")
     assert text_of(held.until or T0) == "9000-01-01T00:00:00Z"
     # Who answers for it is not who placed it.
@@ -111,7 +111,7 @@ def test_a_hold_that_is_about_nothing_is_placed_and_fails_unless_that_is_meant(
     left, out, err = run("hold", "--name", "h", *options, "--reason", "r", *anyway, "--format", "json")
     assert (left, json.loads(out)["datasets"], json.loads(out)["transactions"]) == (code, datasets, 0)
     assert "no transaction of the last evaluation. Check its names." in err
-    assert [hold.name for hold in judged.holds.in_force(T0)] == ["h"]
+    assert [hold.name for hold in judged.holds.recorded(T0).placed] == ["h"]
 
 
 def test_where_the_verdicts_are_gone_marks_are_counted(judged: Ledger, found: Json, tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_a_hold_names_the_datasets_of_it_that_are_being_swept(ledger: Ledger, ru
 def test_a_hold_on_any_name_holds_it(name: str, ledger: Ledger, run: Run) -> None:
     options = ("--dataset", f"lake/{name}", "--transaction", name)
     assert run("hold", "--name", "h", *options, "--reason", "r")[0] == 0
-    (held,) = ledger.holds.in_force(T0)
+    (held,) = ledger.holds.recorded(T0).placed
     assert selects_dataset(held.datasets, f"lake/{name}", {})
     assert matches(name, held.transactions or ())
     assert not matches("other", held.transactions or ())
@@ -162,7 +162,7 @@ def test_a_hold_on_any_name_holds_it(name: str, ledger: Ledger, run: Run) -> Non
 )
 def test_a_hold_that_would_hold_nothing_is_bad_input(arguments: tuple[str, ...], words: str, ledger: Ledger, run: Run) -> None:
     assert words in error_of(run(*arguments), 2)
-    assert ledger.holds.in_force(T0) == []
+    assert ledger.holds.recorded(T0).placed == []
 
 
 def test_holds_of_ledger_and_files_are_listed_while_they_last(ledger: Ledger, found: Json, run: Run) -> None:
@@ -195,7 +195,7 @@ def test_a_second_hold_of_a_name_is_refused_and_a_released_one_is_over(ledger: L
     code, out, err = run("release", "h", "--reason", "settled")
     assert (code, err) == (0, "Next: `retention preview` shows what policies decide.\n")
     assert out.startswith("h is released.")
-    assert ledger.holds.in_force(T0) == []
+    assert ledger.holds.recorded(T0).placed == []
     assert run("release", "h", "--reason", "settled")[0] == 1
     found(*PLACE)
     assert found("release", "h", "--reason", "settled") == {"name": "h", "released_by": "ann", "reason": "settled"}

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from retention_assets.ledger import open_ledger
+from retention_assets.policy import Hold
 from retention_assets_tests.ledger.states import take_lease
 from retention_assets_tests.people.conftest import DONE, LEDGER, TO_DO, Json, Run
 from retention_assets_tests.stores.records.environments import Units
@@ -45,6 +46,19 @@ def test_a_dry_run_changes_nothing_and_its_exit_code_says_whether_there_is_somet
     assert (one["postponed"], units.expires("open")) == (1, {"2023-05-18 00:00:00"})
     codes = [run("housekeeping", *AS_OF, *options)[0] for options in (["--dry-run"], [], ["--dry-run"])]
     assert codes == [TO_DO, DONE, DONE]
+
+
+@pytest.mark.parametrize(("is_gone", "postponed"), [(False, 2), (True, 1)])
+def test_what_another_folder_of_policies_holds_is_put_off_until_that_folder_is_read_without_it(
+    units: Units, found: Json, is_gone: bool, postponed: int
+) -> None:
+    hold = Hold.model_validate({"name": "h", "datasets": "ods/*", "transactions": ["done"], "reason": "case 7"})
+    with open_ledger(f"sqlite:///{LEDGER.absolute()}") as ledger:
+        ledger.holds.note_files([hold], "run elsewhere", ["/elsewhere/policies"])
+        if is_gone:
+            ledger.holds.note_files([], "run elsewhere", ["/elsewhere/policies"])
+    (one,) = found("housekeeping", *AS_OF, "--store", "ods")["datasets"]
+    assert one["postponed"] == postponed
 
 
 def test_only_the_named_store_is_looked_at_and_what_files_hold_is_put_off(units: Units, found: Json, tmp_path: Path) -> None:

@@ -282,7 +282,7 @@ def test_a_name_with_signs_of_a_glob_is_kept_alone(lake: Lake, found: Json) -> N
 def test_what_is_nowhere_is_not_kept(arguments: tuple[str, ...], words: str, lake: Lake, run: Run) -> None:
     assert run("keep", *arguments, *WHY) == (2, "", words)
     with lake.opened() as ledger:
-        assert ledger.holds.in_force(AS_OF) == []
+        assert ledger.holds.recorded(AS_OF).placed == []
 
 
 def test_where_the_log_cannot_be_read_it_is_kept_all_the_same(lake: Lake, run: Run) -> None:

@@ -14,7 +14,7 @@ from retention_assets.outcomes import Order
 from retention_assets.policy import text_of
 from retention_assets.sweep import hold_leases
 from retention_assets_tests.histories import AS_OF
-from retention_assets_tests.ledger.states import change_leases, ids, take_lease, write_past_ledger
+from retention_assets_tests.ledger.states import change_leases, ids, set_aside_in, take_lease, write_past_ledger
 from retention_assets_tests.people.conftest import DONE, FAILED, TO_DO, Json, Run, error_of
 from retention_assets_tests.people.terminals import at_terminal
 from retention_assets_tests.sweep.lakes import DUE, FIVE, MARKED, OLD, Lake
@@ -124,7 +124,7 @@ def test_what_is_set_aside_is_never_called_deleted_until_it_is(lake: Lake, run: 
 def begins(lake: Lake, order: Order, *names: str) -> None:
     """A person asks, and is killed before the store is given the order."""
     with lake.opened() as ledger, hold_leases(ledger, ["lake/d"], "bob") as held:
-        marks = ledger.trash.named("lake/d", names)
+        marks = set_aside_in(ledger, "lake/d", names)
         ledger.trash.begin([*held.leases.values()], [*marks.values()], order, AskedBy("bob", "hurry"))
 
 
@@ -158,7 +158,7 @@ def test_of_two_restores_at_once_the_second_names_the_first(aside: Lake, run: Ru
         lease = take_lease(ledger, "lake/d", "bob", 3600)
         assert "is being swept by bob" in error_of(run("restore", "lake/d", "S1", *WHY, *at(DUE)), FAILED)
         ledger.leases.give_up([lease])
-        assert ledger.trash.named("lake/d").keys() == {"S1", "S2", "S3", "S4", "S5"}
+        assert set_aside_in(ledger, "lake/d").keys() == {"S1", "S2", "S3", "S4", "S5"}
 
 
 def test_what_cannot_come_back_is_named_and_nobody_elses_hold_is_released(aside: Lake, run: Run, found: Json) -> None:
@@ -253,7 +253,7 @@ def test_what_can_not_be_done_now_is_refused_and_nothing_is_ordered(
     assert run(*command, *WHY, *at(DUE))[0] == FAILED
     assert (acts_of(aside), found("hold", "--list")) == (acts, [])
     with aside.opened() as ledger:
-        assert len(ledger.trash.named("lake/d")) == 5
+        assert len(set_aside_in(ledger, "lake/d")) == 5
 
 
 def test_what_could_not_be_emptied_does_not_go_later(aside: Lake, run: Run) -> None:
@@ -284,7 +284,7 @@ def test_what_was_begun_and_could_not_be_done_is_taken_back_at_once(
     assert out in ("", "Restored: 0 transactions of lake/d, 0 B.\n", "Deleted for good: 0 transactions, 0 B freed.\n")
     assert "None" not in err
     with aside.opened() as ledger:
-        assert len(ledger.trash.named("lake/d")) == 5
+        assert len(set_aside_in(ledger, "lake/d")) == 5
     assert found("hold", "--list") == []
     aside.sweeps(DUE + timedelta(days=3))
     assert (aside.left(), aside.verified()) == (before, ())
@@ -397,7 +397,7 @@ def test_nothing_is_deleted_or_begun_where_a_run_would_sweep_nothing(
     assert (code, sentence in err) == (FAILED, True), err
     with aside.opened() as ledger:
         change_leases(ledger, "UPDATE leases SET expires_at = taken_at")
-        assert len(ledger.trash.named("lake/d")) == len(in_trash(aside)) == 5
+        assert len(set_aside_in(ledger, "lake/d")) == len(in_trash(aside)) == 5
 
 
 @pytest.mark.parametrize(("answer", "left"), [("n", 5), ("y", 0)])
@@ -488,8 +488,8 @@ def test_what_is_gone_from_the_trash_is_forgotten_by_name_and_frees_nothing(asid
     rows = {row["transaction"]: row for row in found("marks", "-s", "SWEPT")}
     assert [(rows[name]["status"], rows[name]["until"]) for name in ("S1", "S2")] == [("SWEPT", None)] * 2
     with aside.opened() as ledger:
-        ends = ledger.trash.ends(ids(ledger, "S1", "S2")).values()
-        assert [(end.outcome, end.freed) for end in ends] == [("ALREADY_GONE", 0)] * 2
+        ends = ledger.marks.by_ids(ids(ledger, "S1", "S2"), columns=("outcome", "freed")).to_pylist()
+        assert ends == [{"outcome": "ALREADY_GONE", "freed": 0}] * 2
         assert sum(row["bytes_freed"] for row in ledger.reports.of(DUE.date())) == 0
     again = error_of(run("trash", "forget", "lake/d", "S1", *WHY, *at(DUE)), FAILED)
     assert "S1 of lake/d is not set aside" in again
@@ -557,5 +557,5 @@ def test_a_time_before_that_of_the_last_run_is_refused_before_anything_is_record
     code, _, err = run(*command, *WHY, *at(before))
     assert (code, "clock of this environment is simulated" in err) == (FAILED, True)
     with aside.opened() as ledger:
-        assert len(ledger.trash.named("lake/d")) == 5
-        assert ledger.holds.in_force(DUE) == []
+        assert len(set_aside_in(ledger, "lake/d")) == 5
+        assert ledger.holds.recorded(DUE).placed == []

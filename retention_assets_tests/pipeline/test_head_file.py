@@ -188,7 +188,7 @@ def test_a_warehouse_that_is_away_is_a_warning_of_the_hold_and_stops_the_sweep(
         hold(lake)
     assert "The end of the record was not noted in" in caplog.text
     with lake.opened() as ledger:
-        assert [one.name for one in ledger.holds.in_force(AS_OF)] == ["h"]
+        assert [one.name for one in ledger.holds.recorded(AS_OF).placed] == ["h"]
     with pytest.raises(Refused, match="can't be written"):
         audit_accept(WHY, Environment(lake.settings))
 

@@ -13,6 +13,7 @@ import pytest
 
 from retention_assets.datasets import DatasetFilter
 from retention_assets.errors import Refused
+from retention_assets.evaluation import Keepers
 from retention_assets.frames import DATASETS, LOG
 from retention_assets.frames.log import faults_of
 from retention_assets.ledger import Ledger, ScanRecord, open_ledger, scan_lease
@@ -68,7 +69,9 @@ class Place:
         """A run up to where it has scanned."""
         self.runs += 1
         stores: Any = [(NamedStore(name), settings(name, **more)) for name in self.stores]
-        with RunScans(self.ledger, self.warehouse, scanner, f"run {self.runs}").scanning(stores, wanted) as scans:
+        with RunScans(self.ledger, self.warehouse, scanner, f"run {self.runs}", Keepers(self.ledger).in_force).scanning(
+            stores, wanted
+        ) as scans:
             yield scans
 
     def run(self, *finds: Found, wanted: DatasetFilter = EVERYTHING, **more: Any) -> RunScans:

@@ -22,8 +22,7 @@ import pytest
 from retention_assets.errors import BadInput, Refused
 from retention_assets.evaluation.rules_in_force import load_rulebook
 from retention_assets.frames import TIMES
-from retention_assets.ledger import DatasetPart, Lease, Ledger, NameRange
-from retention_assets.ledger.batches import Sweeps
+from retention_assets.ledger import DatasetPart, Lease, Ledger, Marks, NameRange
 from retention_assets.ledger.schema import LEASES
 from retention_assets.ledger.stores import Scans
 from retention_assets.outcomes import Outcome
@@ -576,14 +575,14 @@ def test_a_task_that_finds_another_ledger_looks_for_nothing(cycle: ObjectsCycle)
 
 
 def test_what_became_due_after_the_look_waits_for_the_next_run(cycle: ObjectsCycle, monkeypatch: pytest.MonkeyPatch) -> None:
-    known = Sweeps.concerned_names
+    known = Marks.read
 
-    def earlier(*arguments: Any) -> Iterator[pa.RecordBatch]:
-        for batch in known(*arguments):
+    def earlier(*arguments: Any, **asked: Any) -> Iterator[pa.RecordBatch]:
+        for batch in known(*arguments, **asked):
             yield batch.filter(pc.not_equal(batch["transaction"], "a/two"))
 
     with monkeypatch.context() as patch:
-        patch.setattr(Sweeps, "concerned_names", earlier)
+        patch.setattr(Marks, "read", earlier)
         results = run(cycle)
     assert deleted(results) == len(KEYS) - 2
     assert cycle.statuses()["a/two"] == "MARKED"

@@ -15,6 +15,7 @@ import pytest
 
 from retention_assets.clock import now
 from retention_assets.errors import Refused
+from retention_assets.evaluation import Keepers
 from retention_assets.frames import sound_log
 from retention_assets.ledger import Ledger, ScanClosing, ScanEnd, ScanStatus, open_ledger, scan_lease
 from retention_assets.pipeline import unrecorded_scans
@@ -46,7 +47,7 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
 
 
 def scans_in(objects: LocalObjects, ledger: Ledger | None = None) -> UnrecordedScans:
-    return UnrecordedScans(ledger, Warehouse(str(objects.folder / "warehouse")), "local", {})
+    return UnrecordedScans(ledger, Warehouse(str(objects.folder / "warehouse")), "local", {}, Keepers(ledger).in_force)
 
 
 def left(folder: Path) -> list[str]:
@@ -73,7 +74,7 @@ def test_tasks_scan_what_is_large_or_what_others_reach_and_find_the_same(
     """The last scan had three objects and one reference, from which an edge leads to another one."""
     edges = write_lines(objects.folder / "edges.jsonl", {"from": "a/1", "to": "b/1"})
     warehouse, store = Warehouse(str(objects.folder / "warehouse")), objects.store(edges=[{"lines": str(edges)}])
-    with UnrecordedScans(None, warehouse, "local", {}).scan(store.settings) as found:
+    with UnrecordedScans(None, warehouse, "local", {}, Keepers(None).in_force).scan(store.settings) as found:
         published(ledger, found.result.as_json())
     sessions: list[str] = []
 
@@ -83,7 +84,7 @@ def test_tasks_scan_what_is_large_or_what_others_reach_and_find_the_same(
 
     monkeypatch.setattr(unrecorded_scans, "spark_session", session)
     monkeypatch.setattr(unrecorded_scans, "_WORTH_TASKS", worth)
-    with UnrecordedScans(ledger, warehouse, master, {}).scan(store.settings) as found:
+    with UnrecordedScans(ledger, warehouse, master, {}, Keepers(ledger).in_force).scan(store.settings) as found:
         scanned = ScannedObjects(store.settings, found)
         assert (scanned.datasets(), found.fault) == (["blobs/a", "blobs/b"], None)
         assert scanned.read(["blobs/a", "blobs/b"]).equals(store.read(["blobs/a", "blobs/b"]))
@@ -92,7 +93,9 @@ def test_tasks_scan_what_is_large_or_what_others_reach_and_find_the_same(
         assert found.folder.startswith(str(objects.folder / ("warehouse" if master.startswith("spark") else "temporary")))
     assert (sessions, left(objects.folder)) == ([master] if in_tasks else [], [])
     # What was young on that day is.
-    with UnrecordedScans(ledger, warehouse, master, {}, OLD + timedelta(hours=1)).scan(store.settings) as found:
+    with UnrecordedScans(ledger, warehouse, master, {}, Keepers(ledger).in_force, OLD + timedelta(hours=1)).scan(
+        store.settings
+    ) as found:
         assert found.result.total(ObjectClass.YOUNG)[0] == 3
 
 

@@ -156,7 +156,7 @@ def test_the_hold_is_placed_by_the_form(page: Page, site: Served) -> None:
     launch(page, site, "act_hold", said)
     page.see("The hold audit-2026 is placed.", "retention release audit-2026 --reason … ends it.")
     with site.lake.opened() as ledger:
-        assert [one.name for one in ledger.holds.in_force(DUE)] == ["audit-2026", "keep-lake/raw.events-T3"]
+        assert [one.name for one in ledger.holds.recorded(DUE).placed] == ["audit-2026", "keep-lake/raw.events-T3"]
 
 
 def test_runs_are_told_apart_by_what_they_do(page: Page, site: Served) -> None:

@@ -249,7 +249,7 @@ class Game:
 
     def check_end(self) -> None:
         statuses = self.marked.statuses()
-        held = {one for hold in self.ledger.holds.in_force(DUE) for one in hold.transactions or ()}
+        held = {one for hold in self.ledger.holds.recorded(DUE).placed for one in hold.transactions or ()}
         needed = self.marked.needed()
         assert {one for one, status in statuses.items() if status != "SWEPT"} <= held | needed
         assert set(statuses.values()) <= {"SWEPT", "SPARED"}

@@ -24,7 +24,7 @@ from retention_assets.settings import Settings, load_settings
 from retention_assets.stores.protocol import Store
 from retention_assets.sweep import Sweeper, SweepResult, hold_leases
 from retention_assets_tests.clocks import CLOCK, open_simulated
-from retention_assets_tests.ledger.states import count_changes
+from retention_assets_tests.ledger.states import count_changes, set_aside_in
 from retention_assets_tests.stores.contract import Environment
 from retention_assets_tests.stores.objects.environments import LocalObjects
 from retention_assets_tests.stores.records.environments import Records
@@ -177,7 +177,7 @@ class MarkedStore:
 
 def begin(ledger: Ledger, dataset: str, order: Order, asked: AskedBy, transactions: Sequence[str] | None = None) -> None:
     with hold_leases(ledger, [dataset], "ann") as held:
-        marks = ledger.trash.named(dataset, transactions)
+        marks = set_aside_in(ledger, dataset, transactions)
         moved = ledger.trash.begin([*held.leases.values()], [*marks.values()], order, asked)
     assert set(moved.marks) == set(marks.values())
     assert transactions is None or len(marks) == len(transactions)

@@ -12,7 +12,7 @@ import pytest
 
 from retention_assets.ledger import AskedBy, Settlement
 from retention_assets.outcomes import Order, Outcome
-from retention_assets_tests.ledger.states import take_lease
+from retention_assets_tests.ledger.states import set_aside_in, take_lease
 from retention_assets_tests.sweep.lakes import DUE, FIVE, OLD, Lake
 from retention_assets_tests.sweep.marked import begin
 
@@ -84,7 +84,7 @@ def test_what_protects_it_anew_brings_it_back_in_the_next_run(act: str, days: in
     assert aside(lake) == (OLD_ONES - {"S2"} if days == 1 else set())
     assert (lake.statuses()["S2"], "audit" in lake.why("S2") or "main" in lake.why("S2")) == ("RESTORED", True)
     with lake.opened() as ledger:
-        [hold] = ledger.holds.in_force(at)
+        [hold] = ledger.holds.recorded(at).placed
         assert (hold.transactions, hold.owner) == (("S2",), "test")
     # once, and no more
     assert lake.sweeps(at + DAY).get("lake/d") is None or days == 1
@@ -97,7 +97,7 @@ def test_a_trash_that_lost_a_file_goes_only_if_a_deletion_of_ours_may_have_taken
     if tried:
         with lake.opened() as ledger:
             begin(ledger, "lake/d", Order.DELETE_ASIDE, AskedBy("ann", "the disk is full"), ["S1"])
-            marks, lease = ledger.trash.named("lake/d"), take_lease(ledger, "lake/d", "ann")
+            marks, lease = set_aside_in(ledger, "lake/d"), take_lease(ledger, "lake/d", "ann")
             failed = [row["id"] for row in ledger.marks.table(["lake/d"]).to_pylist() if row["transaction"] == "S1"]
             ledger.sweeps.settle([lease], [Settlement(mark, Outcome.FAILED, error="stopped") for mark in failed])
             ledger.leases.give_up([lease])

@@ -17,7 +17,7 @@ from retention_assets.errors import BadInput, Refused
 from retention_assets.outcomes import Outcome
 from retention_assets.policy import Duration, text_of
 from retention_assets.stores.protocol import Store
-from retention_assets.sweep import Recheck, RecheckResult, SweepPermit
+from retention_assets.sweep import Recheck, SweepPermit, Verdicts
 from retention_assets.sweep import round as sweep_round
 from retention_assets_tests.sweep.lakes import ALL, DAY, DUE, FIVE, OLD, Lake, Told
 
@@ -328,7 +328,7 @@ def test_what_people_say_while_marks_are_checked_is_heard_before_the_first_batch
     """What they had said is written down before marks are held against it."""
     check, asked = Recheck.check, list[pa.Table]()
 
-    def checks(door: Recheck, *about: Any) -> RecheckResult:
+    def checks(door: Recheck, *about: Any) -> Verdicts:
         checked = check(door, *about)
         asked.append(about[1])
         if len(asked) == 1:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from retention_assets.environment import Environment
+from retention_assets.evaluation import Keepers
 from retention_assets.evaluation.rules_in_force import load_rulebook
 from retention_assets.outcomes import Outcome
 from retention_assets.policy import Hold, Keeper, RetainRule, parse_duration
@@ -240,11 +241,11 @@ def cycle(tmp_path: Path, units: Units) -> Cycle:
 def kept(cycle: Cycle, *holds: Keeper, dry_run: bool = False) -> PostponementResult:
     with cycle.opened() as ledger:
         load_rulebook(ledger, cycle.settings, "test")
-        stores = Environment(cycle.settings).stores()
+        stores, keepers = Environment(cycle.settings).stores(), Keepers(ledger, lambda: holds)
         if dry_run:
-            (found,) = postpone_expiry_dry_run(ledger, stores, AS_OF, holds)
+            (found,) = postpone_expiry_dry_run(ledger, stores, AS_OF, keepers)
         else:
-            (found,) = postpone_expiry(ledger, stores, AS_OF, "test", holds)
+            (found,) = postpone_expiry(ledger, stores, AS_OF, keepers)
         assert ledger.verify().faults == ()
     assert found.refused is None
     return found
@@ -448,7 +449,7 @@ def test_what_expires_tomorrow_is_told_by_type_for_the_day_in_utc(cycle: Cycle, 
     # Also for somebody in whose zone it is tomorrow already.
     with cycle.opened() as ledger:
         far_east = AS_OF.astimezone(timezone(14 * timedelta(hours=1)))
-        (there,) = postpone_expiry_dry_run(ledger, {"ods": units.store()}, far_east)
+        (there,) = postpone_expiry_dry_run(ledger, {"ods": units.store()}, far_east, Keepers(ledger))
     assert there.tomorrow == found.tomorrow
 
 
@@ -475,7 +476,7 @@ def test_nothing_is_postponed_while_a_sweep_has_the_dataset(cycle: Cycle, units:
     units.has("a", closed=None, expires=SOON)
     with cycle.opened() as ledger:
         take_lease(ledger, units.dataset, "a sweep", 60)
-        (found,) = postpone_expiry(ledger, {"ods": units.store()}, AS_OF)
+        (found,) = postpone_expiry(ledger, {"ods": units.store()}, AS_OF, Keepers(ledger))
     assert "a sweep" in (found.refused or "")
     assert units.expires("a") == {SOON}
 
@@ -484,7 +485,7 @@ def test_a_store_that_expires_nothing_by_itself_is_left_alone(tmp_path: Path, cy
     (tmp_path / "plain.db").touch()
     plain = Units(f"sqlite:///{tmp_path / 'plain.db'}", store_name="aaa").has("a", closed=None)
     with cycle.opened() as ledger:
-        assert postpone_expiry(ledger, {"aaa": plain.store()}, AS_OF, "test") == []
+        assert postpone_expiry(ledger, {"aaa": plain.store()}, AS_OF, Keepers(ledger)) == []
 
 
 # --- a store that can't be asked ---
@@ -506,7 +507,7 @@ def test_whatever_a_store_raises_is_told_and_the_next_one_is_looked_at(
     units.has("a", closed=None, expires=SOON)
     other.has("a", closed=None, expires=SOON)
     with cycle.opened() as ledger:
-        found = postpone_expiry(ledger, {"aaa": broken(other.store().settings), "ods": units.store()}, AS_OF, "test")
+        found = postpone_expiry(ledger, {"aaa": broken(other.store().settings), "ods": units.store()}, AS_OF, Keepers(ledger))
     (said,) = [words for one in found for words in one.troubles]
     assert said.startswith("aaa/")
     assert "KeyError: 'expires_at'" in said

@@ -8,15 +8,17 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from retention_assets.errors import Refused
 from retention_assets.evaluation.rules_in_force import Rulebook
+from retention_assets.frames.log import Log
 from retention_assets.outcomes import Outcome
 from retention_assets.people.audit import AcceptRequest, audit_accept
 from retention_assets.policy import Policy
 from retention_assets.stores.dry_run import RecordingStore
-from retention_assets.sweep import Recheck, RecheckResult
+from retention_assets.sweep import Fate, Recheck, Verdict, Verdicts
 from retention_assets_tests.sweep.lakes import ALL, DAY, DUE, FIVE, MARKED, OLD, Lake
 from retention_assets_tests.sweep.test_between_batches import revokes
 from retention_assets_tests.sweep.test_engine import Complete
@@ -24,6 +26,10 @@ from retention_assets_tests.sweep.test_expiry import TTL, Expires
 
 RAW = OLD.replace("lake/*", "lake/raw.*")
 CHANGED = "Policy 'old' marked it, but no policy in force selects it any more."
+
+
+def lets_through(_: Recheck, __: Log, marks: pa.Table, *___: Any) -> Verdicts:
+    return Verdicts(dict.fromkeys(marks["id"].to_pylist(), Verdict(Fate.GOES)))
 
 
 @pytest.mark.parametrize(
@@ -208,7 +214,7 @@ def test_a_folder_with_nothing_in_common_sweeps_nothing_until_it_is_accepted(lak
     assert lake.there() == ALL
     with lake.opened() as ledger:
         assert [one.name for one in ledger.policy_book.in_force()] == ["old"]
-        assert [one.name for one in ledger.holds.of_files()] == ["legal"]
+        assert [row.keeper.name for row in ledger.holds.recorded().files] == ["legal"]
     audit_accept(AcceptRequest(actor="ann", reason="moved", policies=True), lake.environment)
     lake.sweeps()
     # Now the other files count: what was loaded before is revoked, so its marks are spared.
@@ -271,7 +277,7 @@ def test_a_mark_in_a_latest_view_stops_its_dataset_and_no_other(lake: Lake, monk
     """The branch came after the mark, and the door lets everything through."""
     lake.has(FIVE).has(OTHER, "lake/other").marks()
     lake.branches("rescue", "S2")
-    monkeypatch.setattr(Recheck, "check", lambda *about: RecheckResult(frozenset(about[2]["id"].to_pylist())))
+    monkeypatch.setattr(Recheck, "check", lets_through)
     results = lake.sweeps()
     assert str(results["lake/d"].refused).startswith(
         "nothing of lake/d is swept: S2 is in the latest view of branch rescue, but policy old marked it, which it may not do (1"

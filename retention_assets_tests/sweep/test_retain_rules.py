@@ -3,21 +3,27 @@
 import json
 import random
 import re
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from retention_assets.frames import retained_by, retained_marks
+from retention_assets.frames.log import Log
 from retention_assets.outcomes import Outcome
 from retention_assets.policy import Newest, RetainRule
-from retention_assets.sweep import Recheck, RecheckResult
+from retention_assets.sweep import Fate, Recheck, Verdict, Verdicts
 from retention_assets_tests.histories import AS_OF, log_of, random_histories
 from retention_assets_tests.rounds import rounds
 from retention_assets_tests.sweep.lakes import ALL, FIVE, OLD, Lake
 
 OTHER = re.sub(r"S(\d)", r"K\1", FIVE)
 RULE = "{{name: law, reason: seven years, datasets: ['lake/d'], {}}}"
+
+
+def lets_through(_: Recheck, __: Log, marks: pa.Table, *___: Any) -> Verdicts:
+    return Verdicts(dict.fromkeys(marks["id"].to_pylist(), Verdict(Fate.GOES)))
 
 
 @pytest.mark.parametrize(
@@ -55,7 +61,7 @@ def test_a_rule_that_comes_while_a_sweep_deletes_keeps_the_rest(lake: Lake) -> N
 def test_a_rule_that_the_re_check_misses_stops_its_dataset_and_no_other(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     lake.has(FIVE).has(OTHER, "lake/other").marks()
     lake.says(OLD, retain=RULE.format("newest: {transactions: 3}"))
-    monkeypatch.setattr(Recheck, "check", lambda *about: RecheckResult(frozenset(about[2]["id"].to_pylist())))
+    monkeypatch.setattr(Recheck, "check", lets_through)
     results = lake.sweeps()
     refused = str(results["lake/d"].refused)
     assert refused.startswith("nothing of lake/d is swept: retain rule law keeps S4, but it is marked (2 such marks).")

@@ -20,9 +20,9 @@ from retention_assets.frames import candidate_marks
 from retention_assets.ledger.leases import Leases, TakenLeases
 from retention_assets.outcomes import Outcome
 from retention_assets.policy import Duration, Hold, Policy
-from retention_assets.sweep import Sweeper, SweepResult, independent_check, read_fresh, recheck
+from retention_assets.sweep import Sweeper, SweepResult, independent_check, judged_rows, read_fresh
 from retention_assets.sweep import round as sweep_round
-from retention_assets.sweep.recheck import JudgedRows
+from retention_assets.sweep.judged_rows import JudgedRows
 from retention_assets.sweep.round import _Round
 from retention_assets_tests.ledger.states import change_leases
 from retention_assets_tests.sweep.lakes import DAY, DUE, FIVE, OLD, Lake, Told
@@ -125,11 +125,24 @@ def test_a_dataset_that_another_sweeps_is_skipped_and_the_others_go(marked: Lake
     finishes(marked)
 
 
+def hold_of_a_file(lake: Lake, dataset: str) -> None:
+    (lake.folder / "policies" / "more.yaml").write_text(f"holds: [{{name: legal, datasets: ['{dataset}'], reason: case 7}}]\n")
+
+
+def hold_of_another_folder(lake: Lake, dataset: str) -> None:
+    with lake.opened() as ledger:
+        hold = Hold.model_validate({"name": "legal", "datasets": dataset, "reason": "case 7"})
+        ledger.holds.note_files([hold], "run elsewhere", ["/elsewhere/policies"])
+
+
 @pytest.mark.parametrize("held", ["lake/c", "lake/b"])
-def test_a_hold_between_slices_keeps_what_comes_after(marked: Lake, monkeypatch: pytest.MonkeyPatch, held: str) -> None:
+@pytest.mark.parametrize("hold", [Lake.hold, hold_of_a_file, hold_of_another_folder])
+def test_a_hold_between_slices_keeps_what_comes_after(
+    marked: Lake, monkeypatch: pytest.MonkeyPatch, hold: Callable[[Lake, str], None], held: str
+) -> None:
     """Slices of one mark. It comes when the second slice is prepared, which has a mark of lake/a."""
     monkeypatch.setattr(sweep_round, "SLICE", 1)
-    results = marked.sweeps(store=marked.elsewhere(lambda: marked.hold(held), "prepare", 2))
+    results = marked.sweeps(store=marked.elsewhere(lambda: hold(marked, held), "prepare", 2))
     assert [one.refused for one in results.values()] == [None] * 3
     assert results[held].outcomes == {Outcome.SPARED: 2}
     assert there(marked) == [KEPT if name == held else LEFT for name in NAMES]
@@ -208,7 +221,7 @@ def counted(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> list[str
 def test_a_log_that_does_not_change_is_judged_once_for_all_slices(
     sliced: Lake, monkeypatch: pytest.MonkeyPatch, guards: bool
 ) -> None:
-    judged = counted(monkeypatch, recheck, "candidate_marks")
+    judged = counted(monkeypatch, judged_rows, "candidate_marks")
     walked = counted(monkeypatch, independent_check, "rows_in_views")
     result = sweeps_slices(sliced, guards, lambda _: None)
     assert (result.planned, result.outcomes[Outcome.DELETED]) == (5, 5)
@@ -241,7 +254,7 @@ def test_a_branch_that_the_re_check_overlooks_is_seen_by_the_independent_check_i
         first.append(candidate_marks(*given))
         return first[0]
 
-    monkeypatch.setattr(recheck, "candidate_marks", stale)
+    monkeypatch.setattr(judged_rows, "candidate_marks", stale)
     store = sliced.elsewhere(lambda: sliced.branches("rescue", "S4"), guards=guards)
     (result,) = sliced.sweeps(store=store, wait=lambda *_: None).values()
     assert "S4 is in the latest view of branch rescue" in str(result.refused)

@@ -2,10 +2,12 @@
 
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
 
-from retention_assets.ledger import AskedBy
+from retention_assets.ledger import OUTCOMES, AskedBy, Marks
 from retention_assets.outcomes import Order, Outcome
 from retention_assets_tests.sweep.lakes import DUE, FIVE, OLD, Lake
 from retention_assets_tests.sweep.marked import begin
@@ -92,7 +94,7 @@ def test_what_its_store_needs_again_comes_back_in_the_next_run(days: int, lake: 
     assert lake.there() == {"S2", "S6"}
     assert (lake.statuses()["S2"], lake.why("S2", "lake/d")) == ("RESTORED", "Tag keep-2 pins it.")
     with lake.opened() as ledger:
-        [hold] = ledger.holds.in_force(at)
+        [hold] = ledger.holds.recorded(at).placed
         mark = ledger.histories.of("lake/d", ["S2"])["S2"][-1].id
         assert (hold.name, hold.transactions) == (f"returned-lake/d-S2-{mark}", ("S2",))
         # released, it is judged as everything else
@@ -160,8 +162,13 @@ def test_a_store_that_can_not_be_told_is_given_no_order(lake: Lake, sharing: typ
 
 
 def test_nothing_is_asked_for_a_store_that_shares_nothing(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
-    monkeypatch.setattr("retention_assets.ledger.marking.Marks.swept", lambda _, dataset: asked.append(dataset))
+    asked, table = list[object](), Marks.table
+
+    def watched(*about: Any, **columns: Any) -> pa.Table:
+        asked.extend(about[1:] if columns.get("columns") == OUTCOMES else ())
+        return table(*about, **columns)
+
+    monkeypatch.setattr(Marks, "table", watched)
     monkeypatch.setattr("retention_assets.environment.open_store", FilesStore)
     assert lake.sweeps(DUE)["lake/d"].outcomes == {Outcome.DELETED: 5}
     assert asked == []

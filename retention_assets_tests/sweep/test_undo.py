@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from retention_assets.frames import sound_log
-from retention_assets.ledger import AskedBy
+from retention_assets.ledger import OUTCOMES, AskedBy
 from retention_assets.outcomes import Order, Outcome
 from retention_assets.policy import Hold
 from retention_assets.stores.logs import tell_swept
 from retention_assets.sweep import SweepResult, find_there
-from retention_assets_tests.ledger.states import change_leases
+from retention_assets_tests.ledger.states import change_leases, set_aside_in
 from retention_assets_tests.rounds import every
 from retention_assets_tests.stores.contract import Environment
 from retention_assets_tests.stores.delta.environments import SharedTables
@@ -318,7 +318,7 @@ def test_whoever_is_killed_leaves_each_whole_at_one_of_its_places(
                 results = sweep_store(ledger, store.environment.store(), store.settings, None, as_of)
                 assert [(result.refused, result.errors) for result in results] in ([], [(None, [])])
                 assert ledger.verify().faults == ()
-                assert len(ledger.trash.named(store.dataset)) == (len(store.due) if act is Order.SET_ASIDE else 0)
+                assert len(set_aside_in(ledger, store.dataset)) == (len(store.due) if act is Order.SET_ASIDE else 0)
                 freed = sum(row["bytes_freed"] for row in ledger.reports.of(as_of.date()))
             in_sight = store.before if act is Order.RESTORE else store.without_due()
             assert store.data() == in_sight, last
@@ -347,7 +347,13 @@ def test_a_store_says_what_is_in_its_trash_and_deletes_nothing_of_it(
             rows = ledger.trash.planned([mark.id for mark in ledger.trash.marks([store.dataset])])
             log = sound_log(store.environment.store().read([store.dataset]))
             opened = store.environment.store()
-            tell_swept(opened, store.dataset, log, lambda: ledger.marks.swept(store.dataset), lambda *_: ())
+            tell_swept(
+                opened,
+                store.dataset,
+                log,
+                lambda: ledger.marks.table([store.dataset], ["SWEPT"], columns=OUTCOMES),
+                lambda *_: (),
+            )
             assert find_there(opened, store.dataset, rows).keys() == set(rows["id"].to_pylist())
         assert store.data() == before
         store.begins(Order.RESTORE)

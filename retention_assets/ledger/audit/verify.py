@@ -64,7 +64,7 @@ from retention_assets.ledger.audit.rows import (
     state_faults,
     text_in,
 )
-from retention_assets.ledger.marking import MARK_ROWS
+from retention_assets.ledger.mark_rows import MARK_ROWS
 from retention_assets.ledger.schema import (
     ASIDE,
     AUDIT,
@@ -87,10 +87,10 @@ from retention_assets.ledger.steps import (
     SHOWN_MARKS,
     STEP,
     among,
+    is_to_empty_by,
+    is_to_sweep_by,
     marks_of,
     members_of,
-    to_empty_by,
-    to_sweep_by,
     touched_since,
 )
 from retention_assets.sql.columns import DatabaseTime, IdsColumn
@@ -627,7 +627,7 @@ def due_mark_faults(connection: Connection, datasets: Sequence[str], as_of: date
     """Faults of marks that are due, begun, to be deleted for good or called swept, each with its dataset."""
     for part in portions(sorted(set(datasets))):
         here = MARKS.c.dataset.in_(part)
-        for state, is_due in ((OPEN, to_sweep_by(as_of)), (ASIDE, to_empty_by(as_of))):
+        for state, is_due in ((OPEN, is_to_sweep_by(as_of)), (ASIDE, is_to_empty_by(as_of))):
             query = select(*(MARKS.c[name] for name in MARK_ROWS.names)).select_from(SHOWN_MARKS).where(is_due, here)
             for batch in stream(connection, query.order_by(MARKS.c.dataset, MARKS.c.id), MARK_ROWS):
                 yield from unsealed_marks(pa.Table.from_batches([batch]))

@@ -15,9 +15,10 @@ import pytest
 from deltalake.exceptions import DeltaError
 
 from retention_assets.errors import Refused
-from retention_assets.ledger import AskedBy
+from retention_assets.ledger import OUTCOMES, AskedBy
 from retention_assets.outcomes import Order
 from retention_assets.policy import Hold
+from retention_assets_tests.ledger.states import set_aside_in
 from retention_assets_tests.people.conftest import lake, run
 from retention_assets_tests.rounds import rounds
 from retention_assets_tests.stores.delta.tables import Table, file_uris, files, versions
@@ -93,7 +94,7 @@ class Life:
 
     def release(self) -> None:
         with self.house.opened() as ledger:
-            for hold in ledger.holds.in_force(self.at):
+            for hold in ledger.holds.recorded(self.at).placed:
                 if self.dice.random() < 0.6:
                     ledger.holds.release(str(hold.name), "ann", "over")
 
@@ -109,7 +110,7 @@ class Life:
 
     def _ask(self, order: Order) -> None:
         with self.house.opened() as ledger:
-            aside = sorted(ledger.trash.named("lh/t"))
+            aside = sorted(set_aside_in(ledger, "lh/t"))
             names = self.dice.sample(aside, min(len(aside), 2))
             with suppress(Refused):
                 begin(ledger, "lh/t", order, AskedBy("ann", "asked for"), names) if names else None
@@ -154,7 +155,7 @@ class Life:
     def ends(self) -> dict[int, str]:
         """How versions ended that the ledger calls swept."""
         with self.house.opened() as ledger:
-            swept = ledger.marks.swept("lh/t").to_pylist()
+            swept = ledger.marks.table(["lh/t"], ["SWEPT"], columns=OUTCOMES).to_pylist()
             return {int(row["transaction"]): str(row["outcome"]) for row in swept}
 
 

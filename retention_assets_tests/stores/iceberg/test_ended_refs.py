@@ -9,6 +9,7 @@ import pytest
 from pyiceberg.table import Table
 from pyiceberg.table.update import SetSnapshotRefUpdate
 
+from retention_assets.evaluation import Keepers
 from retention_assets.evaluation.explain import explain
 from retention_assets.evaluation.rules_in_force import load_rulebook
 from retention_assets.outcomes import Outcome
@@ -314,9 +315,9 @@ def test_a_store_that_cant_drop_refs_keeps_what_is_over(
     cycle.marks()
     with cycle.opened() as ledger:
         marks = ledger.marks.table([DATASET])
-        recheck = Recheck(ledger, cycle.environment.settings, DUE, tuple)
+        recheck = Recheck(ledger, cycle.environment.settings, DUE, Keepers(ledger))
         found = recheck.check(cycle.log(), marks, kind(cycle.environment.stores()["ice"]))
     ids = {int(row["transaction"]): row["id"] for row in marks.to_pylist()}
     assert len(found.go) == goes
     drops = kind is RecordingStore
-    assert (ids[one] in found.go, found.ended_refs.get(ids[one], ())) == (drops, ("v1",) if drops else ())
+    assert (ids[one] in found.go, found.by_mark[ids[one]].ended_refs) == (drops, ("v1",) if drops else ())
