@@ -33,7 +33,7 @@ class RememberingStore(RecordingStore):
 
     @property
     def reads(self) -> Reads:
-        """What is in memory is read whole."""
+        # from memory
         return Reads.WHOLE
 
     def shares(self, datasets: Sequence[str]) -> list[tuple[str, ...]]:

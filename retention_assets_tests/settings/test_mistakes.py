@@ -196,7 +196,7 @@ def test_a_faulty_store_is_not_reported_as_missing_nor_moves_faults_to_another_l
     assert [(problem.line, problem.key) for problem in problems(tmp_path, text)] == [(3, "stores[0].data")]
 
 
-@pytest.mark.parametrize("value", ["{currency: EUR, default: {gib_month: 0.02}}", "7", ""])
+@pytest.mark.parametrize("value", ["{currency: EUR, default: {gib_month: 0.02}}", "7"])
 def test_prices_of_an_earlier_release_are_refused_with_their_line_and_what_to_do(value: str, tmp_path: Path) -> None:
     (problem,) = problems(tmp_path, f"warehouse: there\nprices: {value}\n")
     assert (problem.line, problem.key, problem.remedy) == (2, "prices", "Remove it: nothing has a price any more.")
