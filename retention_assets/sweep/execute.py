@@ -115,12 +115,9 @@ def find_there(store: Store, dataset: str, rows: pa.Table) -> dict[int, str]:
         raise Withheld("something of it is in the trash, or the store can't tell")
 
     targets = {
-        row["id"]: Target(
-            row["transaction"], row["note"], place_known=row["place"] is not None, begun_earlier=True,
-            aside=f"{row['plan']}/{row['id']}",
-        )
+        row["id"]: Target(row["transaction"], row["note"], begun_earlier=True, aside=f"{row['plan']}/{row['id']}")
         for row in rows.to_pylist()
-    }  # fmt: skip
+    }
     answers = execute_order(store, dataset, targets, Order.DELETE_ASIDE, 1, refuse)
     return {one.mark: one.error or one.outcome for one in answers if one.outcome is not Outcome.ALREADY_GONE}
 

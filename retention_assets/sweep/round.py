@@ -535,8 +535,7 @@ class _Round:
                 answers[sweep.dataset] = [Settlement(mark, Outcome.WITHHELD) for mark in targets[sweep.dataset]]
             elif sweep.dataset in self.active:
                 answers[sweep.dataset] = sweep.execute(targets[sweep.dataset], batch)
-        if batch.order is Order.RESTORE:
-            answers = {name: [self._with_witness(answer) for answer in given] for name, given in answers.items()}
+        answers = {name: [self._with_witness(answer) for answer in given] for name, given in answers.items()}
         self._settle(answers)
         for sweep in self._active(answers):
             restored = {answer.mark for answer in answers[sweep.dataset] if answer.outcome is Outcome.RESTORED}

@@ -5,10 +5,20 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from retention_assets.ledger import AskedBy, Lease, Ledger, Settlement
+from retention_assets.ledger import AskedBy, Lease, Ledger, Planned, Settlement
 from retention_assets.outcomes import Order, Outcome
 from retention_assets_tests.clocks import set_clock
-from retention_assets_tests.ledger.states import FIRST_LIFE, T0, candidates, ids, lose_lease, plan_of, set_aside_in, take_lease
+from retention_assets_tests.ledger.states import (
+    FIRST_LIFE,
+    LATER,
+    T0,
+    candidates,
+    ids,
+    lose_lease,
+    plan_of,
+    set_aside_in,
+    take_lease,
+)
 
 MICROSECOND, MINUTE = timedelta(microseconds=1), timedelta(minutes=1)
 ANN = AskedBy("ann", "the disk is full")
@@ -79,6 +89,27 @@ def test_what_is_in_an_open_batch_is_not_begun_again(
     ledger.sweeps.settle([lease], [Settlement(marks[0], Outcome.FAILED, error="no")])
     assert _orders(ledger) == [None, first, second]
     assert [*ledger.trash.begin([lease], marks, second, asked).marks] == marks[:1]
+
+
+def test_a_deletion_for_good_that_failed_is_known_of_its_marks_alone(ledger: Ledger) -> None:
+    lease, marks = set_aside(ledger, ledger.clock.present() - MINUTE, "T1", "T2", "T3")
+    ledger.trash.begin([lease], marks[1:2], Order.DELETE_ASIDE, ANN)
+    ledger.sweeps.settle([lease], [Settlement(marks[1], Outcome.FAILED, error="no")])
+    ledger.trash.begin([lease], marks[2:], Order.RESTORE, ANN)
+    assert [ledger.trash.ever_deleted([mark]) for mark in marks] == [set(), {marks[1]}, set()]
+    assert ledger.trash.ever_deleted(marks) == {marks[1]}
+    assert ledger.trash.ever_deleted([]) == set()
+
+
+def test_places_are_those_of_what_is_set_aside_alone(ledger: Ledger) -> None:
+    until = ledger.clock.present() + MINUTE
+    for dataset, outcome in (("lake/aside", Outcome.SET_ASIDE), ("lake/deleted", Outcome.DELETED)):
+        ledger.marks.mark(candidates(["T1"], dataset, life=FIRST_LIFE), T0, "evaluation")
+        lease, marks = take_lease(ledger, dataset), ids(ledger, "T1", dataset=dataset)
+        plans = ledger.sweeps.plan([lease], dict.fromkeys(marks, Planned()), LATER, {dataset: f"place of {dataset}"}).plans
+        ledger.sweeps.begin([lease], [plans[dataset]], marks, until if outcome is Outcome.SET_ASIDE else None)
+        ledger.sweeps.settle([lease], [Settlement(mark, outcome, 10) for mark in marks])
+    assert ledger.trash.places(["lake/aside", "lake/deleted"]) == [("lake/aside", "place of lake/aside")]
 
 
 def _orders(ledger: Ledger) -> Sequence[str | None]:

@@ -15,7 +15,7 @@ from sqlalchemy import Connection, select, text
 from retention_assets.errors import Refused, Withheld
 from retention_assets.settings.places import Url
 from retention_assets.sql import engines, foreign
-from retention_assets.sql.errors import RETRY_TRANSIENT, WriteFailed
+from retention_assets.sql.errors import RETRY_TRANSIENT, WriteFailed, is_referenced
 from retention_assets.sql.foreign import ForeignDatabase, indexes_of, table_of
 from retention_assets_tests.sql.conftest import make_table
 
@@ -245,3 +245,14 @@ def test_reading_makes_no_sqlite_file(tmp_path: Path) -> None:
     with pytest.raises(Refused, match="no SQLite file"):
         table_of(ForeignDatabase(Url(f"sqlite:///{tmp_path / 'none.db'}"), "s"), "t")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_foreign_key_is_told_from_other_constraints(database: ForeignDatabase) -> None:
+    database.write(lambda connection: connection.execute(text("CREATE TABLE c (k bigint, FOREIGN KEY (k) REFERENCES t (k))")))
+    database.write(lambda connection: connection.execute(text("INSERT INTO c VALUES (1)")))
+    causes = []
+    for statement in ("DELETE FROM t WHERE k = 1", "INSERT INTO t VALUES (1, 'again')"):
+        with pytest.raises(WriteFailed) as failed:
+            database.write(lambda connection, statement=statement: connection.execute(text(statement)))  # type: ignore[misc]
+        causes.append(is_referenced(failed.value.__cause__))
+    assert causes == [True, False]

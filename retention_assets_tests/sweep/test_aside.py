@@ -88,6 +88,14 @@ def test_what_protects_it_anew_brings_it_back_in_the_next_run(act: str, days: in
         assert (hold.transactions, hold.owner) == (("S2",), "test")
     # once, and no more
     assert lake.sweeps(at + DAY).get("lake/d") is None or days == 1
+
+
+def test_each_of_several_that_come_back_names_its_own_witness(lake: Lake) -> None:
+    lake.branches("audit", "S2")
+    lake.tags("release", "S4")
+    assert lake.sweeps(DUE + DAY)["lake/d"].outcomes[Outcome.RESTORED] == 2
+    witnesses = {name: [word for word in ("audit", "release") if word in lake.why(name)] for name in ("S2", "S4")}
+    assert witnesses == {"S2": ["audit"], "S4": ["release"]}
     assert lake.verified() == ()
 
 
