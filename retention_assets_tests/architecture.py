@@ -169,7 +169,7 @@ BUDGETS: Mapping[str, int] = {
     "stores": 1_363,
     "stores.places": 2_809,
     "stores.files": 1_439,
-    "stores.delta": 2_775,
+    "stores.delta": 2_778,
     "stores.iceberg": 2_577,
     "stores.aspects": 1_092,
     "stores.records": 1_271,
@@ -181,7 +181,7 @@ BUDGETS: Mapping[str, int] = {
     "render": 2_251,
     "dagster": 3_311,
     "demo": 825,
-    "retention_assets_tests": 69_410,
+    "retention_assets_tests": 69_494,
 }
 # Docstrings that begin with a word by which no sentence says what a thing is; and imports by tests of a module inside a folder.
 OPENINGS, ARROWS = 2, 549

@@ -10,10 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import pyarrow as pa
 
+from retention_assets.outcomes import Order
 from retention_assets.policy import Duration, Hold
 from retention_assets.stores.dry_run import RecordingStore
 from retention_assets.stores.protocol import (
@@ -25,6 +26,7 @@ from retention_assets.stores.protocol import (
     Store,
     SweptTarget,
     Target,
+    UndoStore,
     always,
 )
 from retention_assets_tests.clocks import CLOCK
@@ -215,6 +217,13 @@ class Told(RecordingStore):
 
         self.tell("sweep", dataset)
         swept = self.store.sweep(dataset, targets, 1, asks)
+        self.tell("swept", dataset)
+        return swept
+
+    def carry_out(
+        self, order: Order, dataset: str, targets: Sequence[Target], parallelism: int, permit: Permit = always
+    ) -> list[SweptTarget]:
+        swept = cast(UndoStore, self.store).carry_out(order, dataset, targets, parallelism, permit)
         self.tell("swept", dataset)
         return swept
 
