@@ -171,7 +171,7 @@ BUDGETS: Mapping[str, int] = {
     "stores": 1_601,
     "stores.places": 2_806,
     "stores.files": 1_430,
-    "stores.delta": 2_761,
+    "stores.delta": 2_764,
     "stores.iceberg": 2_576,
     "stores.aspects": 1_093,
     "stores.records": 1_267,
@@ -183,7 +183,7 @@ BUDGETS: Mapping[str, int] = {
     "render": 2_033,
     "dagster": 3_311,
     "demo": 825,
-    "retention_assets_tests": 69_335,
+    "retention_assets_tests": 69_418,
 }
 # Docstrings that begin with a word by which no sentence says what a thing is; and imports by tests of a module inside a folder.
 OPENINGS, ARROWS = 2, 539

@@ -39,6 +39,25 @@ def test_a_name_that_means_nothing_is_said(policy: str, hold: str, sentence: str
         assert sentence in run(*typed)[2], typed
 
 
+@pytest.mark.parametrize(
+    ("about", "where", "sentence"),
+    [
+        ("lake/order", "S1", "Retain rule r retains nothing: no dataset matches 'lake/order'. Did you mean lake/orders?"),
+        ("lake/*", "S9", "Retain rule r retains nothing: no transaction of 2 datasets meets its lines."),
+        ("lake/*", "S1", ""),
+    ],
+    ids=["dataset", "condition", "something"],
+)
+def test_a_retain_rule_that_retains_nothing_is_said(about: str, where: str, sentence: str, judged: Lake, run: Run) -> None:
+    judged.says(OLD, retain=retained(about, where))
+    said = run("validate")[2]
+    assert (sentence in said, "retains nothing" in said) == (True, bool(sentence))
+
+
+def retained(datasets: str, transaction: str) -> str:
+    return f"{{name: r, reason: why, datasets: {{include: ['{datasets}']}}, where: \"transaction = '{transaction}'\"}}"
+
+
 def test_rules_that_mean_something_are_not_said(judged: Lake, run: Run) -> None:
     judged.says(
         OLD.replace("['lake/*']", "['lake/*'], exclude: ['lake/cl*']"),
@@ -66,6 +85,9 @@ def test_a_hold_over_what_is_set_aside_holds_something(names: str, lake: Lake, r
         assert "Hold h holds nothing" not in run("validate")[2], dataset
     lake.says(OLD, "{name: h, datasets: ['lake/d'], transactions: ['S1', 'S9'], reason: r}")
     assert "Hold h holds nothing by 'S9'." in run("validate")[2]
+    # a rule can't be asked about what is set aside
+    lake.says(OLD, retain=retained("lake/d", "S9"))
+    assert "retains nothing" not in run("validate")[2]
 
 
 def test_before_anything_was_judged_nothing_is_said(lake: Lake, run: Run) -> None:

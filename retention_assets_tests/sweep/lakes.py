@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
+from retention_assets.outcomes import Order
 from retention_assets.policy import Duration, Hold
 from retention_assets.stores.dry_run import RecordingStore
 from retention_assets.stores.protocol import (
@@ -212,6 +213,13 @@ class Told(RecordingStore):
 
         self.tell("sweep", dataset)
         swept = self.store.sweep(dataset, targets, 1, asks)
+        self.tell("swept", dataset)
+        return swept
+
+    def carry_out(
+        self, order: Order, dataset: str, targets: Sequence[Target], parallelism: int, permit: Permit = always
+    ) -> list[SweptTarget]:
+        swept = self.store.carry_out(order, dataset, targets, parallelism, permit)
         self.tell("swept", dataset)
         return swept
 

@@ -90,6 +90,15 @@ def test_what_protects_it_anew_brings_it_back_in_the_next_run(act: str, days: in
     assert lake.sweeps(at + DAY).get("lake/d") is None or days == 1
 
 
+def test_what_is_protected_anew_while_others_go_for_good_is_not_deleted_with_them(lake: Lake) -> None:
+    """Batches of two: S1 and S2 are gone when it happens."""
+    store = lake.elsewhere(lambda: lake.branches("audit", "S4"))
+    lake.sweeps(UNTIL, store=store, wait=lambda *_: None)
+    assert (aside(lake) | in_sight(lake)) == {"S4", "S6"}
+    lake.sweeps(UNTIL + DAY)
+    assert (lake.statuses()["S4"], in_sight(lake)) == ("RESTORED", {"S4", "S6"})
+
+
 def test_each_of_several_that_come_back_names_its_own_witness(lake: Lake) -> None:
     lake.branches("audit", "S2")
     lake.tags("release", "S4")

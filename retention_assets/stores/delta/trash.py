@@ -89,6 +89,9 @@ def empty_trash(notes: TrashNotes, files: TableFiles, targets: Sequence[Target])
             freed = sum(one.bytes for one in mine if one.transaction not in counted)
             swept.append(SweptTarget(target.transaction, Outcome.DELETED, freed, left=len(own.sizes) - len(mine)))
         counted |= {one.transaction for one in mine}
+        if not fault:
+            # what it shares with others would stay for its sake
+            notes.remove(target.aside)
     return swept
 
 

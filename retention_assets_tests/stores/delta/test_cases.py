@@ -125,6 +125,15 @@ def test_11_change_data_of_swept_versions_goes(tmp_path: Path) -> None:
     assert len([name for name in keep(golden.folder).gone if name.startswith("_change_data/")]) == 3
 
 
+def test_a_version_whose_data_lives_on_loses_its_change_data_alone(tmp_path: Path) -> None:
+    table = GoldenTable(tmp_path / "t", writer_features=["changeDataFeed"], properties={"delta.enableChangeDataFeed": "true"})
+    for actions in ([table.add_file(1)], [table.change_file("insert", 2), table.add_file(2)], [table.add_file(3)]):
+        table.commit(*actions)
+    assert open_tables(tmp_path).check_needs("lh/t", ["1"], ["2"]) == {}
+    swept = keep(table.folder, 2)
+    assert (swept.outcomes()[1], [name.partition("/")[0] for name in swept.gone]) == (DELETED, ["_change_data"])
+
+
 def test_12_files_of_any_partition_value_are_really_gone(tmp_path: Path) -> None:
     count = len(tables.VALUES)
     table = Table(tmp_path / "t", *range(count), partitioned=True)
@@ -276,6 +285,40 @@ def test_what_is_set_aside_keeps_the_files_that_it_shares(tmp_path: Path) -> Non
     [restored] = store.carry_out(Order.RESTORE, "lh/t", aside, 2)
     assert (restored.outcome, restored.error) == (Outcome.RESTORED, None)
     assert len(rows(table.folder, 1)) == 2
+
+
+def test_a_file_that_two_set_aside_versions_of_a_dropped_table_share_goes_with_the_last(tmp_path: Path) -> None:
+    table = GoldenTable(tmp_path / "t")
+    shared, other = table.add_file(0), table.add_file(1)
+    table.commit(shared, other)
+    table.commit(table.remove(other))
+    table.replace(table.add_file(2))
+    store = open_tables(tmp_path)
+    prepared = store.prepare("lh/t", ["0", "1"])
+    aside = [Target(one.transaction, one.note, aside=f"7/{number}") for number, one in enumerate(prepared)]
+    assert {answer.outcome for answer in store.carry_out(Order.SET_ASIDE, "lh/t", aside, 2)} == {Outcome.SET_ASIDE}
+    shutil.rmtree(table.log)
+    left = []
+    for target in aside:
+        [answer] = open_tables(tmp_path).carry_out(Order.DELETE_ASIDE, "lh/t", [target], 2)
+        left.append((answer.outcome, {file.name for file in (table.folder / ".retention-trash").rglob("*.parquet")}))
+    assert left == [(DELETED, {Path(shared["add"]["path"]).name}), (DELETED, set())]
+
+
+def test_of_several_with_a_missed_file_the_one_with_the_fewest_others_is_wanted_again(tmp_path: Path) -> None:
+    table = GoldenTable(tmp_path / "t")
+    shared, *others = (table.add_file(number) for number in range(4))
+    table.commit(shared, *others)
+    table.commit(*map(table.remove, others), table.add_file(4))
+    table.replace(table.add_file(5))
+    store = open_tables(tmp_path)
+    aside = targets(store, ["0", "1"])
+    assert {answer.outcome for answer in store.carry_out(Order.SET_ASIDE, "lh/t", aside, 2)} == {Outcome.SET_ASIDE}
+    store.know_swept("lh/t", [], ["0", "1"], [])
+    assert store.wanted_again("lh/t", ["0", "1"]) == {}
+    table.commit(shared)
+    wanted = store.wanted_again("lh/t", ["0", "1"])
+    assert ([*wanted], "a file of it" in wanted["1"]) == (["1"], True)
 
 
 def test_the_final_deletion_takes_what_was_left_in_place(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ CASES = {
     "a live dataset, bound over that of the due one": ("data/b", "data/a"),
     "a file system in memory": (None, "data/a/T1/deep er/é"),
     "an empty file system in memory": (None, "data/a/T1/empty"),
+    "a file system in memory, over the due one": (None, "data/a/T1"),
     # Whichever of its neighbours is listed first.
     "a live folder beside others": ("data/a/T10", "data/a/T1/beside3"),
     "a live folder beside others too": ("data/a/T10", "data/a/T1/beside8"),
