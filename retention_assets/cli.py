@@ -29,11 +29,8 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "schema": ("people.policies:schema", "Print the JSON Schema of policy files, for editors"),
     },
     "Look ahead": {
-        "plan": ("people.plan:plan", "Show what a run would do now, or one a day in the days to come"),
-        "preview": (
-            "people.policies:preview",
-            "Show what policies would decide about a log, or how two sets of policies differ",
-        ),
+        "plan": ("people.plan:plan", "Show what a run would do now"),
+        "preview": ("people.policies:preview", "Show what policies would decide about a log"),
     },
     "Look": {
         "explain": (

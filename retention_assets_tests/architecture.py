@@ -161,7 +161,7 @@ GIVEN_NAMES = {
 # Lines that a place may have; a module counts in the longest that fits. They only fall: whoever passes one subtracts elsewhere,
 # or moves the number in the same commit with the reason; whoever subtracts lowers it.
 BUDGETS: Mapping[str, int] = {
-    "(top)": 1_088,
+    "(top)": 1_085,
     "settings": 1_554,
     "policy": 2_945,
     "frames": 4_320,
@@ -179,14 +179,14 @@ BUDGETS: Mapping[str, int] = {
     "evaluation": 1_893,
     "sweep": 3_274,
     "pipeline": 2_488,
-    "people": 5_317,
+    "people": 5_316,
     "render": 2_033,
     "dagster": 3_311,
     "demo": 825,
     "retention_assets_tests": 69_418,
 }
 # Docstrings that begin with a word by which no sentence says what a thing is; and imports by tests of a module inside a folder.
-OPENINGS, ARROWS = 2, 539
+OPENINGS, ARROWS = 2, 540
 _OPENING = re.compile(r"(What|Which|Whether|Of|Those|As|So many|The same)\b")
 _FACES = re.compile(rf"{PACKAGE}(\.stores)?(\.\w+)?")
 

@@ -362,7 +362,7 @@ plan = command(show_plan, "plan")
 class UpcomingRequest(Request):
     """Days to look ahead, and datasets."""
 
-    days: int = Field(default=7, ge=1, le=MOST_DAYS, description="How many days ahead, such as 7 for a week.")
+    days: int = Field(default=8, ge=1, le=MOST_DAYS, description="How many days, one run each; 8 see a week of grace end.")
     datasets: DatasetGlobs = ("*",)
     as_of: AsOf = None
 

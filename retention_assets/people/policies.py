@@ -442,7 +442,6 @@ class PreviewRequest(Request):
 @operation(
     Kind.LOOK,
     "retention preview",
-    "retention preview -t 'in 30d'",
     "retention preview -l log.jsonl -p policies -f json",
     "retention preview --against new-policies",
     progress="reading and judging",

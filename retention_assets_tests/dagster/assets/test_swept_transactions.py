@@ -32,6 +32,7 @@ from retention_assets.people.audit import AcceptRequest, audit_accept
 from retention_assets.pipeline import sweep_stage
 from retention_assets.pipeline.warehouse import Warehouse
 from retention_assets.policy import Hold
+from retention_assets.stores.files.settings import FilesSettings
 from retention_assets.stores.files.store import FilesStore
 from retention_assets.stores.protocol import SweptTarget, Target
 from retention_assets.sweep import SweepResult
@@ -370,12 +371,12 @@ def test_no_store_is_opened_that_nothing_is_swept_of(lake: Lake) -> None:
 # --- what people are told ---
 
 
-@dataclass
-class Remarks:
+class Remarks(FilesStore):
     """A store of which only the remarks are asked."""
 
-    name: str
-    said: list[str] | None
+    def __init__(self, name: str, said: list[str] | None) -> None:
+        super().__init__(FilesSettings(name=name, log="log", data="data/{dataset}/{transaction}"))
+        self.said = said
 
     def warnings(self) -> list[str]:
         if self.said is None:
@@ -385,7 +386,7 @@ class Remarks:
 
 def test_a_store_that_is_away_hides_no_others_remarks() -> None:
     said = Said()
-    stores: Any = [Remarks("a", ["one", "two"]), Remarks("b", None), Remarks("c", ["three"])]
+    stores = [Remarks("a", ["one", "two"]), Remarks("b", None), Remarks("c", ["three"])]
     log: Any = said
     report_store_warnings(stores, log)
     assert said.warnings == ["a: one", "a: two", "c: three"]

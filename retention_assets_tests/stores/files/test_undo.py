@@ -242,9 +242,8 @@ def test_where_its_place_has_another_name_by_now_it_goes_for_good_but_does_not_c
     due.gives(SET)
     others = {place: content for place, content in due.state().items() if "/.retention-trash/" not in place}
     settings = {"name": "lake", "log": "log", "data": "data/{dataset}/version-{transaction}"}
-    due.store = replace(
-        due.store, settings=type(due.store.settings).model_validate(settings, context={"folder": str(due.root.parent)})
-    )
+    moved = type(due.store.settings).model_validate(settings, context={"folder": str(due.root.parent)})
+    due.store = type(due.store)(moved)
     back = due.gives(BACK)
     assert back.outcome is FAILED
     assert "It was set aside from 'a/T1', and its place is 'a/version-T1' now" in (back.error or "")
