@@ -18,7 +18,7 @@ from retention_assets.clock import moment
 from retention_assets.errors import Refused, quote
 from retention_assets.frames.arrays import Bools
 from retention_assets.frames.log import LINES
-from retention_assets.outcomes import Order, Outcome
+from retention_assets.outcomes import Order
 from retention_assets.policy.durations import Duration
 from retention_assets.policy.model import Policy
 from retention_assets.stores.delta.announcements import Announcer
@@ -240,10 +240,8 @@ class DeltaStore(Store):
         table_id, announcer = table.id, Announcer(folder, self.settings.announce)
         claims, swept, notes = partial(self._others.claims, folder), self._swept_of(dataset), TrashNotes(folder)
         answers = VersionsOrder(order, permit, files, load, notes, claims, swept, announcer).run(targets)
-        asides = {target.transaction: target.aside for target in targets if order.starts_in_trash}
-        for answer in answers:
-            if answer.transaction in asides and answer.outcome in (Outcome.RESTORED, Outcome.DELETED, Outcome.ALREADY_GONE):
-                notes.remove(asides[answer.transaction])
+        if order.starts_in_trash:
+            notes.remove_ended(targets, answers)
         return answers
 
     def _empty_trash_of_others(

@@ -4,7 +4,7 @@ By them the trash can be emptied once the table is another one, or is not there 
 """
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -50,10 +50,16 @@ class TrashNotes:
             where = f"the note {TRASH}/{aside}.json in {self.folder.shown}"
             raise Refused(f"{where} can't be read: {fault}. Nothing was deleted") from fault
 
-    def remove(self, aside: str) -> None:
-        """Remove a note; one that stays does no harm."""
-        with suppress(OSError):
-            remove_own_file(self._place(aside))
+    def remove_ended(self, targets: Sequence[Target], answers: Iterable[SweptTarget]) -> None:
+        """Remove notes of what is not in the trash any more: what it shared with others would stay for its sake.
+
+        What FAILED keeps its note, by which it is known once its files are back.
+        """
+        asides = {target.transaction: target.aside for target in targets}
+        for answer in answers:
+            if answer.outcome in (Outcome.RESTORED, Outcome.DELETED, Outcome.ALREADY_GONE):
+                with suppress(OSError):
+                    remove_own_file(self._place(asides[answer.transaction]))
 
     def files_of_others(self, asides: Collection[str]) -> set[str]:
         """Return the files of all versions that are set aside, but for some."""
@@ -89,9 +95,7 @@ def empty_trash(notes: TrashNotes, files: TableFiles, targets: Sequence[Target])
             freed = sum(one.bytes for one in mine if one.transaction not in counted)
             swept.append(SweptTarget(target.transaction, Outcome.DELETED, freed, left=len(own.sizes) - len(mine)))
         counted |= {one.transaction for one in mine}
-        if not fault:
-            # what it shares with others would stay for its sake
-            notes.remove(target.aside)
+    notes.remove_ended(targets, swept)
     return swept
 
 

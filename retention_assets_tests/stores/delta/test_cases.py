@@ -305,6 +305,23 @@ def test_a_file_that_two_set_aside_versions_of_a_dropped_table_share_goes_with_t
     assert left == [(DELETED, {Path(shared["add"]["path"]).name}), (DELETED, set())]
 
 
+def test_what_was_taken_out_of_the_trash_of_a_dropped_table_is_known_again_once_it_is_back(tmp_path: Path) -> None:
+    table = overwritten(tmp_path / "t", 2)
+    aside = targets(open_tables(tmp_path), ["0"])
+    open_tables(tmp_path).carry_out(Order.SET_ASIDE, "lh/t", aside, 2)
+    shutil.rmtree(table.folder / "_delta_log")
+    [file] = (table.folder / ".retention-trash").rglob("*.parquet")
+    away = file.rename(tmp_path / file.name)
+    outcomes_in_turn = []
+    for put_back in (False, True):
+        if put_back:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            away.rename(file)
+        [answer] = open_tables(tmp_path).carry_out(Order.DELETE_ASIDE, "lh/t", aside, 2)
+        outcomes_in_turn.append(answer.outcome)
+    assert (outcomes_in_turn, file.exists()) == ([Outcome.FAILED, DELETED], False)
+
+
 def test_of_several_with_a_missed_file_the_one_with_the_fewest_others_is_wanted_again(tmp_path: Path) -> None:
     table = GoldenTable(tmp_path / "t")
     shared, *others = (table.add_file(number) for number in range(4))
