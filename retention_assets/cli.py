@@ -74,7 +74,7 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     },
 }
 _COMMANDS = {name: entry for commands in GROUPS.values() for name, entry in commands.items()}
-# What 0.2.0 had, by the words that are typed, and what to type instead.
+# commands and options of 0.2.0, each with its replacement
 REMOVED: Mapping[str, str] = {
     "simulate": "retention plan --days 8",
     "forecast": "retention plan --days 90",

@@ -83,7 +83,7 @@ def needs_of(
             store,
             dataset,
             log,
-            lambda: ledger.marks.table([dataset], ["SWEPT"], columns=OUTCOMES) if ledger else schema_of(OUTCOMES).empty_table(),
+            lambda: ledger.marks.swept([dataset]) if ledger else schema_of(OUTCOMES).empty_table(),
             lambda log, names: kept_among(log, names, keepers, as_of),
         )
         return tuple(call_store(store, lambda: store.explain_needs(dataset, transaction)))

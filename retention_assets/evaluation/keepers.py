@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.book import RecordedKeepers
@@ -66,29 +66,32 @@ def folders_of_policies(settings: Settings) -> list[str]:
     return [str(path.resolve()) for path in settings.policies]
 
 
-@dataclass(frozen=True)
-class _Parsed:
+class _Parsed(NamedTuple):
     settings: Settings
     digest: str
     policies: Policies
 
 
-# Policies read last in this program: files are parsed again only when they have changed.
-_LAST: list[_Parsed] = []
+# read last in this program
+_last: _Parsed | None = None
 
 
 def read_policies(settings: Settings, paths: Sequence[Path] = ()) -> Policies:
-    """Read the policies of the settings, or those of some paths, which may be about stores that the settings lack."""
-    if paths:
-        return load_policies(paths, None, settings.needing_grace, settings.branches, settings.undo_faults)
-    # taken before the files are parsed: a change in between is seen by the next question
-    digest = _digest_of(settings.policies)
-    for parsed in _LAST:
-        if parsed.digest == digest and parsed.settings == settings:
-            return parsed.policies
-    known = (settings.branches, settings.needing_grace, settings.branches, settings.undo_faults)
-    policies = load_policies(settings.policies, *known)
-    _LAST[:] = [] if digest is None else [_Parsed(settings, digest, policies)]
+    """Read the policies of the settings, or those of some paths, which may be about stores that the settings lack.
+
+    Files of the settings are parsed again only when they have changed.
+    """
+    global _last
+    digest = None if paths else _digest_of(settings.policies)
+    if _last and (_last.digest, _last.settings) == (digest, settings):
+        return _last.policies
+    stores = None if paths else settings.branches
+    policies = load_policies(
+        paths or settings.policies, stores, settings.needing_grace, settings.branches, settings.undo_faults
+    )
+    # what changed while it was parsed is not known by its digest
+    if digest is not None and digest == _digest_of(settings.policies):
+        _last = _Parsed(settings, digest, policies)
     return policies
 
 

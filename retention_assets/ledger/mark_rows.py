@@ -28,8 +28,8 @@ from retention_assets.ledger.steps import IS_BEGUN, SHOWN, SHOWN_MARKS, by_id, i
 from retention_assets.sql.columns import InstantColumn, MicrosColumn
 from retention_assets.sql.streams import stream
 
-_INSTANT = pa.timestamp("us", tz="UTC")
-_ARROW = {BigInteger: pa.int64(), Integer: pa.int32(), InstantColumn: _INSTANT, MicrosColumn: _INSTANT}
+INSTANT = pa.timestamp("us", tz="UTC")
+_ARROW = {BigInteger: pa.int64(), Integer: pa.int32(), InstantColumn: INSTANT, MicrosColumn: INSTANT}
 _UNREAD = ("changed_act", "outcome", "freed", "end_seal", "until")
 # every column of a mark, and those that most readers need
 MARK_ROW = pa.schema([(column.name, _ARROW.get(type(column.type), pa.string())) for column in MARKS.columns])
@@ -81,6 +81,10 @@ class MarkReader(LedgerPart):
     ) -> pa.Table:
         schema = schema_of(asked.get("columns", MARK_ROWS.names))
         return pa.Table.from_batches(self.read(datasets, statuses, due_by, **asked), schema)
+
+    def swept(self, datasets: Iterable[str]) -> pa.Table:
+        """Read the swept marks of datasets with their outcomes, also of lives that are over."""
+        return self.table(datasets, ["SWEPT"], columns=OUTCOMES)
 
     def by_ids(
         self, ids: Iterable[int], statuses: Iterable[str] | None = None, columns: Sequence[str] = MARK_ROWS.names

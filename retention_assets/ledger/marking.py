@@ -46,7 +46,7 @@ from retention_assets.errors import Refused
 from retention_assets.ledger.audit.chain import Act, ActType, MarkSeal, common_hash, groups_of, new_id, teach_seals
 from retention_assets.ledger.database import LedgerDatabase, WriteTransaction
 from retention_assets.ledger.evaluations import Publication, SweptBefore, publish, record_evaluations
-from retention_assets.ledger.mark_rows import MARK_ROWS, MarkReader, only_hidden
+from retention_assets.ledger.mark_rows import INSTANT, MARK_ROWS, MarkReader, only_hidden
 from retention_assets.ledger.schema import ASIDE, CLOCK, MARKS, OPEN, SWEPT, TIMES
 from retention_assets.ledger.steps import IS_BEGUN, SHOWN_MARKS, is_to_sweep_by
 from retention_assets.ledger.stores import StorePlace, newest_places
@@ -55,8 +55,6 @@ from retention_assets.sql.columns import ByteSum, InstantColumn
 from retention_assets.sql.staging import STAGED, SharedTable, shared_table
 from retention_assets.sql.streams import stream
 from retention_assets.sql.transactions import insert_counted
-
-_INSTANT = pa.timestamp("us", tz="UTC")
 
 # Transactions that policies select and nothing spares. `grace` is a policy's duration, `reason` SELECTED or
 # LATEST_VIEW_ALLOWED.
@@ -70,8 +68,8 @@ CANDIDATES = pa.schema(
         pa.field("grace", pa.string(), nullable=False),
         pa.field("bytes", pa.int64()),
         # Times at marking: with other times, the same id is another transaction.
-        pa.field("opened_at", _INSTANT),
-        pa.field("closed_at", _INSTANT),
+        pa.field("opened_at", INSTANT),
+        pa.field("closed_at", INSTANT),
     ]
 )
 # A row by its load, its place in the load, and its group of common values.

@@ -15,6 +15,7 @@ from retention_assets.environment import Environment
 from retention_assets.evaluation.fates import Fates
 from retention_assets.evaluation.rules_in_force import RulesInForce
 from retention_assets.frames.arrays import keys_of
+from retention_assets.frames.log import INSTANT
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.evaluations import Objection
 from retention_assets.people.amounts import NOTHING, Amount, amount_of, amounts_by
@@ -35,7 +36,7 @@ from retention_assets.people.operation import (
 )
 from retention_assets.people.plan_days import MOST_DAYS, plan_days, show_days
 from retention_assets.people.rehearsal import Rehearsal, rehearse
-from retention_assets.people.rehearsed_run import INSTANT, PLAN_ROWS, RehearsedRun, rehearse_run
+from retention_assets.people.rehearsed_run import PLAN_ROWS, RehearsedRun, rehearse_run
 from retention_assets.policy.durations import minute_in_utc
 from retention_assets.policy.model import Policy
 from retention_assets.policy.sentences import sentence

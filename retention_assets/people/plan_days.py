@@ -14,10 +14,11 @@ from rich.table import Table
 
 from retention_assets.environment import Environment
 from retention_assets.errors import BadInput, Problem
+from retention_assets.frames.log import INSTANT
 from retention_assets.people.amounts import NOTHING, Amount, amount_of
 from retention_assets.people.operation import MOST_SHOWN, Result, Rows
 from retention_assets.people.rehearsal import rehearse
-from retention_assets.people.rehearsed_run import INSTANT, PLAN_ROWS, RehearsedRun, rehearse_run
+from retention_assets.people.rehearsed_run import PLAN_ROWS, RehearsedRun, rehearse_run
 from retention_assets.policy.durations import LONGEST_YEARS, text_of
 from retention_assets.policy.sentences import count
 from retention_assets.policy.sizes import size_of
@@ -27,6 +28,8 @@ MOST_DAYS = 1_000
 _LAST_YEAR = 9_999
 # what a day shows, and the columns of a terminal
 _AMOUNTS = ("newly_marked", "due", "deleted", "set_aside", "emptied", "spared", "waiting", "stored")
+# amounts that add up over the days
+_ADDED = ("newly_marked", "deleted", "set_aside", "emptied", "spared")
 _COUNTS = {
     "newly_marked": "marked",
     "due": "due",
@@ -58,6 +61,10 @@ class PlannedDay:
     def is_quiet(self) -> bool:
         return not any(getattr(self, name).transactions for name in _AMOUNTS[:-2])
 
+    @property
+    def freed(self) -> int:
+        return self.deleted.bytes + self.emptied.bytes
+
     def as_dict(self) -> dict[str, Any]:
         amounts = {name: getattr(self, name).as_dict() for name in _AMOUNTS}
         return {"date": self.as_of.date().isoformat(), "as_of": self.as_of, **amounts}
@@ -80,20 +87,18 @@ class PlannedDays:
 
     def add(self, run: RehearsedRun, waiting: Amount) -> None:
         due = sum((Amount(row.marks, row.bytes) for row in run.due), NOTHING)
-        names = ("newly_marked", "deleted", "set_aside", "emptied", "spared")
-        amounts = {name: amount_of(getattr(run, name)) for name in names}
+        amounts = {name: amount_of(getattr(run, name)) for name in _ADDED}
         self.days.append(PlannedDay(run.as_of, due=due, waiting=waiting, stored=run.left, **amounts))
         for how in ("deleted", "set_aside", "emptied"):
             rows = getattr(run, how).select(PLAN_ROWS.names)
-            on, words = pa.array([run.as_of] * len(rows), INSTANT), pa.array([_COUNTS[how]] * len(rows), pa.string())
-            self.goes.append(rows.add_column(0, "on", on).append_column("how", words))
+            day, word = pa.repeat(pa.scalar(run.as_of, INSTANT), len(rows)), pa.repeat(_COUNTS[how], len(rows))
+            self.goes.append(rows.add_column(0, "on", day).append_column("how", word))
         self.spared_because.update(run.spared["why"].to_pylist())
-        day = f"{run.as_of.date()}"
         for name, why in run.unsound.items():
             self.refused.setdefault(name, f"{name} was refused: {why}")
         for result in run.results:
             if result.refused and result.dataset not in self.refused:
-                self.refused[result.dataset] = f"{result.dataset} would not be swept on {day}: {result.refused}"
+                self.refused[result.dataset] = f"{result.dataset} would not be swept on {run.as_of.date()}: {result.refused}"
                 self.store_failures |= {result.dataset} if result.store_failed else set()
         if run.withheld:
             self.withheld.setdefault(run.withheld, run.as_of)
@@ -133,7 +138,7 @@ class PlannedDays:
             (
                 day.as_of.date(),
                 *(getattr(day, name).transactions or None for name in shown),
-                day.deleted.bytes + day.emptied.bytes or "",
+                day.freed or "",
                 day.stored.bytes,
             )
             for day in self.days
@@ -157,9 +162,7 @@ class PlannedDays:
         return {
             "as_of": self.days[0].as_of,
             "days": [day.as_dict() for day in self.days],
-            "totals": {
-                name: self.total(name).as_dict() for name in ("newly_marked", "deleted", "set_aside", "emptied", "spared")
-            },
+            "totals": {name: self.total(name).as_dict() for name in _ADDED},
             "goes": [{**row, "on": row["on"].date().isoformat()} for row in goes.to_pylist()],
             "spared_because": dict(sorted(self.spared_because.items())),
             "cascades": dict(sorted(self.cascades.items())),
@@ -175,21 +178,14 @@ class PlannedDays:
             (
                 day.as_of.date().isoformat(),
                 *(getattr(day, name).transactions for name in _AMOUNTS),
-                day.deleted.bytes + day.emptied.bytes,
+                day.freed,
                 day.stored.bytes,
             )
             for day in self.days
             if not day.is_quiet
         ]
         first = self.gone.slice(0, MOST_SHOWN).to_pylist()
-        named = {
-            "day": "string",
-            "dataset": "string",
-            "transaction": "string",
-            "bytes": "int",
-            "policy": "string",
-            "how": "string",
-        }
+        named = dict.fromkeys(("day", "dataset", "transaction", "bytes", "policy", "how"), "string") | {"bytes": "int"}
         rows = [
             (row["on"].date().isoformat(), row["dataset"], row["transaction"], row["bytes"] or 0, row["policy"], row["how"])
             for row in first
@@ -197,8 +193,8 @@ class PlannedDays:
         return {
             "as_of": self.days[0].as_of,
             "until": self.days[-1].as_of,
-            **{name: self.total(name).transactions for name in ("newly_marked", "deleted", "set_aside", "emptied", "spared")},
-            "bytes_freed": self.total("deleted").bytes + self.total("emptied").bytes,
+            **{name: self.total(name).transactions for name in _ADDED},
+            "bytes_freed": sum(day.freed for day in self.days),
             "refused": len(self.refused),
             "days": Rows(columns, days),
             "goes": Rows(named, rows),

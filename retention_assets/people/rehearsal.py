@@ -176,9 +176,9 @@ class Rehearsal:
         stores = [recording.store for recording in self.stores.values() if recording.recorded]
         return {store.name: sentence for store in stores if (sentence := call_store(store, store.accepted_cascades))}
 
-    def newly_spared(self, marks: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    def newly_spared(self, marks: pa.Table) -> list[Mapping[str, Any]]:
         """Marks that this run has spared."""
-        spared = [row for row in marks if row["status"] == "SPARED" and row["id"] not in self._spared]
+        spared = [row for row in marks.filter(pc.equal(marks["status"], "SPARED")).to_pylist() if row["id"] not in self._spared]
         self._spared.update(row["id"] for row in spared)
         return spared
 

@@ -1,4 +1,4 @@
-"""One run of a rehearsal: an evaluation that marks in the copy, and a sweep of what is due there, with what both did."""
+"""Rehearses a run: an evaluation that marks in the copy, and a sweep of what is due there, with what both did."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,7 +10,8 @@ import pyarrow.compute as pc
 
 from retention_assets.environment import Environment
 from retention_assets.evaluation.rules_in_force import RulesInForce
-from retention_assets.frames.log import faults_of
+from retention_assets.frames.arrays import keys_of
+from retention_assets.frames.log import INSTANT, faults_of
 from retention_assets.ledger.marking import CANDIDATES, PendingSweep
 from retention_assets.people.amounts import NOTHING, Amount, amount_of
 from retention_assets.people.rehearsal import Rehearsal
@@ -18,7 +19,6 @@ from retention_assets.policy.durations import parse_duration
 from retention_assets.stores.logs import read_chosen
 from retention_assets.sweep.dataset_sweep import SweepResult
 
-INSTANT = pa.timestamp("us", tz="UTC")
 # Transaction of a plan. Times identify it; `due_at` is when the grace of its mark is over.
 PLAN_ROWS = pa.schema(
     [
@@ -28,6 +28,7 @@ PLAN_ROWS = pa.schema(
         *(pa.field(name, INSTANT) for name in ("opened_at", "closed_at", "due_at")),
     ]
 )
+_KEYS = pa.schema([PLAN_ROWS.field(name) for name in ("dataset", "transaction")])
 _FLAGS = [(name, pa.bool_()) for name in ("expires", "in_latest_view", "aside")]
 # `bytes` will be free; `size` is that of the log
 TAKEN = pa.schema([*PLAN_ROWS, ("size", pa.int64()), *_FLAGS, ("refs", pa.list_(pa.string()))])
@@ -97,9 +98,12 @@ def rehearse_run(
     aside = {(mark.dataset, mark.transaction): mark for mark in rehearsed.copy.trash.marks(datasets)}
     results = [SweepResult(name, refused=fault) for name, fault in stopped.items()]
     results += [] if withheld else rehearsed.sweep_copy(name for name in datasets if name not in stopped)
-    marks = rehearsed.copy.marks.table(datasets).to_pylist()
-    by_key = {(row["dataset"], row["transaction"]): row for row in marks}
     recorded = [deletion for store in rehearsed.stores.values() for deletion in store.recorded]
+    marks = rehearsed.copy.marks.table(datasets)
+    # few of them, as the marks of all days before are there, too
+    keys = pa.Table.from_pylist([vars(each) for each in recorded], _KEYS)
+    own = marks.filter(pc.is_in(keys_of(marks), value_set=keys_of(keys))).to_pylist()
+    by_key = {(row["dataset"], row["transaction"]): row for row in own}
     taken = [{**(row := by_key[each.dataset, each.transaction]), "size": row["bytes"], **vars(each)} for each in recorded]
     emptied = [{**row, "bytes": aside[row["dataset"], row["transaction"]].bytes or 0} for row in taken if row["from_trash"]]
     return RehearsedRun(

@@ -26,7 +26,6 @@ from retention_assets.frames.arrays import join_chunks
 from retention_assets.frames.log import Log, is_in_log
 from retention_assets.ledger import AskedBy, Lease, Ledger, Settlement
 from retention_assets.ledger.histories import state_of
-from retention_assets.ledger.mark_rows import OUTCOMES
 from retention_assets.ledger.trash import AsideMark, AsideSum
 from retention_assets.outcomes import Order, Outcome
 from retention_assets.people.clock import SIMULATED, present_of
@@ -150,7 +149,7 @@ def forget_trash(request: ForgetRequest, environment: Environment) -> Result:
     """
     dataset = request.dataset
     with environment.existing_ledger() as ledger, _asked(request, ledger, environment) as (store, lease, marks, log):
-        tell_swept(store, dataset, log, lambda: ledger.marks.table([dataset], ["SWEPT"], columns=OUTCOMES), lambda _, __: ())
+        tell_swept(store, dataset, log, partial(ledger.marks.swept, [dataset]), lambda _, __: ())
         there = find_there(store, dataset, ledger.trash.planned([mark.id for mark in marks]))
         if faults := _grouped((mark, there[mark.id]) for mark in marks if mark.id in there):
             raise Refused("\n".join((*faults, "Nothing was changed.")))
@@ -406,7 +405,7 @@ def _gone(recheck: Recheck, store: Store, reading: DatasetReading, rows: pa.Tabl
     # marks of which nothing is in the trash, though nobody has begun to delete them
     dataset, ledger = reading.dataset, recheck.ledger
     own = rows.filter(pc.equal(rows["dataset"], dataset))
-    tell_swept(store, dataset, reading.log, lambda: ledger.marks.table([dataset], ["SWEPT"], columns=OUTCOMES), recheck.kept_of)
+    tell_swept(store, dataset, reading.log, partial(ledger.marks.swept, [dataset]), recheck.kept_of)
     there = find_there(store, dataset, own)
     yield from {*own["id"].to_pylist()} - there.keys()
 

@@ -121,9 +121,9 @@ class RecordingStore(Store):
         """Return this one, or a copy that records in the same list."""
         if (store := self.store.among(tasks)) is self.store:
             return self
-        one = object.__new__(type(self))
-        vars(one).update(vars(self), store=store)
-        return one
+        copy = object.__new__(type(self))
+        vars(copy).update(vars(self), store=store)
+        return copy
 
     def prepare(self, dataset: str, transactions: Sequence[str]) -> list[PreparedTarget]:
         prepared = self.store.prepare(dataset, transactions)
@@ -135,9 +135,6 @@ class RecordingStore(Store):
         self.recorded.clear()
 
     # --- orders, which are recorded ---
-
-    def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int, permit: Permit = always) -> list[SweptTarget]:
-        return RecordingStore.carry_out(self, Order.DELETE, dataset, targets, parallelism, permit)
 
     def carry_out(
         self, order: Order, dataset: str, targets: Sequence[Target], parallelism: int, permit: Permit = always

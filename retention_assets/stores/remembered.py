@@ -57,9 +57,6 @@ class RememberingStore(RecordingStore):
         self._leaving.clear()
         super().end_day()
 
-    def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int, permit: Permit = always) -> list[SweptTarget]:
-        return self.carry_out(Order.DELETE, dataset, targets, parallelism, permit)
-
     def carry_out(
         self, order: Order, dataset: str, targets: Sequence[Target], parallelism: int, permit: Permit = always
     ) -> list[SweptTarget]:

@@ -18,7 +18,6 @@ from retention_assets.frames.log import LIVING
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.batches import Plan, Planned, Settlement
 from retention_assets.ledger.leases import Lease, NameRange
-from retention_assets.ledger.mark_rows import OUTCOMES
 from retention_assets.outcomes import Order, Outcome
 from retention_assets.policy.datahub import escape_glob
 from retention_assets.policy.model import Datasets, Hold
@@ -164,7 +163,7 @@ class DatasetSweep:
 
         def swept() -> pa.Table:
             ledgers = filter(None, (self.context.ledger, self.context.recheck.real_ledger))
-            return pa.concat_tables(ledger.marks.table([self.dataset], ["SWEPT"], columns=OUTCOMES) for ledger in ledgers)
+            return pa.concat_tables(ledger.marks.swept([self.dataset]) for ledger in ledgers)
 
         tell_swept(self.store, self.dataset, self.reading.log, swept, self.context.recheck.kept_of)
 

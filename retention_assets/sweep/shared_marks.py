@@ -16,7 +16,6 @@ from retention_assets.frames.arrays import Bools, Ints, flags, keys_of
 from retention_assets.frames.log import KNOWN_ROWS, LIVING, is_in_log, known_rows
 from retention_assets.frames.verdicts.shared_data import SharedData
 from retention_assets.ledger import Ledger
-from retention_assets.ledger.mark_rows import OUTCOMES
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.durations import minute_in_utc
 
@@ -110,5 +109,5 @@ class KnownMarks:
 
 
 def _asides(ledger: Ledger, datasets: Sequence[str]) -> pa.Table:
-    swept = ledger.marks.table(datasets, ["SWEPT"], columns=OUTCOMES)
+    swept = ledger.marks.swept(datasets)
     return swept.filter(pc.equal(swept["outcome"], Outcome.SET_ASIDE))
