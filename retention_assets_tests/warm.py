@@ -9,6 +9,7 @@ import atexit
 import re
 import ssl
 from collections.abc import Callable, Collection
+from contextlib import chdir
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 import pytest
+from pyspark.core import context
 from sqlalchemy import URL, Engine, create_engine
 from sqlalchemy.util import LRUCache
 
@@ -59,6 +61,7 @@ def keep_warm(patch: pytest.MonkeyPatch) -> None:
     _share_logs(patch)
     _trust_nobody(patch)
     _share_adbc(patch)
+    _start_java_in_checkout(patch)
 
 
 def _share_statements(patch: pytest.MonkeyPatch) -> None:
@@ -137,6 +140,17 @@ def _share_adbc(patch: pytest.MonkeyPatch) -> None:
         return connection
 
     patch.setattr(streams, "adbc_connection", connect)
+
+
+def _start_java_in_checkout(patch: pytest.MonkeyPatch) -> None:
+    """Workers of Spark start in the folder of its Java, which outlives the folder of the test that starts it."""
+    launch = context.launch_gateway
+
+    def launch_here(*arguments: Any) -> Any:
+        with chdir(Path(__file__).parents[1]):
+            return launch(*arguments)
+
+    patch.setattr(context, "launch_gateway", launch_here)
 
 
 def share_jobs(patch: pytest.MonkeyPatch) -> None:

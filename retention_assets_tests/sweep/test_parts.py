@@ -74,7 +74,8 @@ def test_a_recording_store_writes_down_times_that_would_be_given_and_none_that_w
 def test_a_recording_store_passes_on_every_method_of_the_base_but_orders(lake: Lake) -> None:
     """What it answered by a default of the base would part the dry run from the run."""
     public = {name: member for name, member in vars(Store).items() if not name.startswith("_")}
-    assert public.keys() - vars(RecordingStore).keys() == set()
+    # `Store.sweep` gives the order to `carry_out`, which records it.
+    assert public.keys() - vars(RecordingStore).keys() == {"sweep"}
     calls: list[tuple[str, object]] = []
 
     def told(name: str, *asked: object) -> list[object]:
