@@ -2,19 +2,24 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help check lint format test demo dev docs pictures bench lock clean
+.PHONY: help check lint format test test-all campaign demo dev docs pictures bench lock clean
 
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 DEMO := .retention/demo
+# Marks of pyproject.toml: what `make test` leaves out.
+MORE := matrix or kill or program or cluster or screen
+# A campaign: how many times as much it tries, and the commit since which lines of the package count as changed.
+ROUNDS ?= 20
+BASE ?= HEAD~1
 PIP := -m pip --disable-pip-version-check install --quiet
 
 # JAVA_HOME for the rest of a recipe's line; where there is no Java to be had, the line ends with what to do.
 WITH_JAVA := JAVA_HOME="$$(.ci/java)" && export JAVA_HOME &&
 
 help: ## List these targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
 
 check: lint ## Lint, types, and the tests that need neither Spark nor patience
 	@$(BIN)/python -m pytest --quiet -m "not spark and not long" --numprocesses 2 --dist worksteal --no-loadscope-reorder
@@ -28,9 +33,19 @@ format: $(READY) ## Lay the code out, and mend what the linter can mend safely
 	@$(BIN)/python -m ruff format --quiet
 
 # A dozen programs of the tests start a Spark, which takes half as long from an archive of its classes. It is made once.
-test: lint ## Everything: lint, types and all tests, on Java 17 or 21
-	@$(WITH_JAVA) SPARK_SUBMIT_OPTS="$$(.ci/class_archive $(BIN)/python "$(CURDIR)/.venv/class-archive")" && export SPARK_SUBMIT_OPTS && \
-	$(BIN)/python -m pytest --quiet --numprocesses 3 --dist loadfile --no-loadscope-reorder
+PYTEST := $(WITH_JAVA) SPARK_SUBMIT_OPTS="$$(.ci/class_archive $(BIN)/python "$(CURDIR)/.venv/class-archive")" && \
+	export SPARK_SUBMIT_OPTS && $(BIN)/python -m pytest --quiet --numprocesses 3 --dist loadfile --no-loadscope-reorder
+
+test: lint ## Lint, types, and every promise once, on Java 17 or 21
+	@$(PYTEST) -m "not ($(MORE))" --junitxml .venv/tests.xml
+	@$(BIN)/python -m retention_assets_tests.slowest .venv/tests.xml
+
+test-all: test ## The same, then further databases, kills, Pythons, clusters and pages
+	@$(PYTEST) -m "$(MORE)"
+
+campaign: $(READY) ## For nights: kills, laws and seeds ROUNDS times as much, then harmful changes to what is newer than BASE
+	@export RETENTION_ROUNDS=$(ROUNDS) && $(PYTEST) $$(grep -rl --include='test_*.py' 'retention_assets_tests.rounds' retention_assets_tests)
+	@$(WITH_JAVA) $(BIN)/python -m retention_assets_tests.mutants --base "$(BASE)" --count $$((2 * $(ROUNDS)))
 
 demo: $(READY) ## An environment with histories, judged by Dagster on Spark, and why
 	@$(WITH_JAVA) $(BIN)/retention demo

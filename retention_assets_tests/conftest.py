@@ -3,9 +3,11 @@
 import gc
 import os
 import shutil
+import signal
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Generator, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -85,6 +87,9 @@ _SLOWEST = (
     "stores/records/test_store.py",
 )
 
+# What a test may be given for a database; the first of these that it is given is tried by `make test`.
+_DATABASES = ("sqlite", "postgresql", "mariadb", "mysql")
+
 # Half of what tests wait for is a disk that promises to keep what nobody wants kept. The suite needs a GiB or two.
 _MEMORY, _ROOM = Path("/dev/shm"), 4 * 1024**3
 
@@ -112,6 +117,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     long = {here / name for name in _LONG}
     gone = [str(path) for path in (*long, *places) if not path.exists()]
     assert not gone, gone
+    _mark_the_matrix(items)
     # A path is looked at once, not once for each of ten thousand tests.
     orders = {path: places.get(path, len(places)) for path in {item.path for item in items}}
     long_ones = {path for path in orders if long & {path, *path.parents}}
@@ -119,6 +125,31 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path in long_ones:
             item.add_marker(pytest.mark.long)
+
+
+def _mark_the_matrix(items: Iterable[pytest.Item]) -> None:
+    """Of a test over several databases, all but the first are `matrix`, unless it is about what tells them apart (`dialect`)."""
+    tried = defaultdict[tuple[Path, str], dict[str, list[pytest.Item]]](lambda: defaultdict(list))
+    for item in items:
+        if isinstance(item, pytest.Function) and hasattr(item, "callspec") and not item.get_closest_marker("dialect"):
+            given = {one for one in item.callspec.params.values() if isinstance(one, str)}
+            for database in given & set(_DATABASES):
+                tried[item.path, item.originalname][database].append(item)
+    for by_database in tried.values():
+        first = min(by_database, key=_DATABASES.index)
+        for database in by_database.keys() - {first}:
+            for item in by_database[database]:
+                item.add_marker(pytest.mark.matrix)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol() -> Generator[None, object, object]:
+    """Keep the signal that ends pytest: a run of Dagster leaves it the handler of SIGINT, which a shell's background programs ignore."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        return (yield)
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def pytest_collection_finish() -> None:

@@ -4,6 +4,10 @@ RETENTION_ROUNDS=20 python -m pytest retention_assets_tests/policy/where
 """
 
 import os
+from collections.abc import Collection, Iterable
+from typing import Any
+
+import pytest
 
 _TIMES = float(os.environ.get("RETENTION_ROUNDS", "1"))
 
@@ -14,3 +18,11 @@ def rounds(number: int) -> int:
 
 def every(number: int) -> int:
     return max(1, round(number / _TIMES))
+
+
+def deaths(points: Iterable[Any], always: Collection[Any]) -> list[Any]:
+    """Points of death as parameters. All of them are tried by `make test-all`, and those of `always` by `make test`."""
+    return [
+        pytest.param(*(point if isinstance(point, tuple) else (point,)), marks=() if point in always else pytest.mark.kill)
+        for point in points
+    ]

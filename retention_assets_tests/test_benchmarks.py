@@ -57,6 +57,7 @@ def test_contenders_give_the_same_answers_and_the_table_is_printed(tmp_path: Pat
     assert [path.name for path in tmp_path.iterdir()] == ["bench.json"]
 
 
+@pytest.mark.program
 @pytest.mark.long
 def test_benchmarks_need_no_variable_that_only_tests_set() -> None:
     variables = {name: value for name, value in os.environ.items() if name != "SPARK_SUBMIT_OPTS"}

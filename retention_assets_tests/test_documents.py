@@ -117,6 +117,7 @@ def test_the_page_of_settings_has_every_key() -> None:
     assert [key for key in named if f"{key.rpartition('.')[2]}:" not in sample] == []
 
 
+@pytest.mark.program
 @pytest.mark.skipif(importlib.util.find_spec("material") is None, reason="the extra docs is not installed")
 def test_the_site_is_built_without_a_fault_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
     # Not --quiet: it would silence the very warnings that --strict counts.

@@ -142,6 +142,7 @@ def test_a_ledger_that_is_locked_for_long_is_a_sentence_and_no_trace(run: Run) -
         assert ledger.holds.recorded(T0).placed == []
 
 
+@pytest.mark.program
 @pytest.mark.skipif(os.geteuid() == 0 and not shutil.which("setpriv"), reason="root may write anywhere")
 def test_who_may_only_read_a_folder_is_told_what_to_write_or_to_name(run: Run, tmp_path: Path) -> None:
     ledger = tmp_path / ".retention" / "ledger.db"

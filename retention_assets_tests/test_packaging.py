@@ -106,6 +106,7 @@ def said(command: Sequence[str], environment: Mapping[str, str], folder: Path, t
     return ran.stdout
 
 
+@pytest.mark.program
 @pytest.mark.long
 def test_the_wheel_holds_the_package_alone(built: Path) -> None:
     (wheel,) = built.glob("*.whl")
@@ -116,6 +117,7 @@ def test_the_wheel_holds_the_package_alone(built: Path) -> None:
     assert {name for name in names if name.startswith("retention_assets/")} == expected
 
 
+@pytest.mark.program
 @pytest.mark.long
 def test_the_sdist_holds_what_builds_the_wheel_and_what_people_read(built: Path) -> None:
     (sdist,) = built.glob("*.tar.gz")
@@ -129,6 +131,7 @@ def test_the_sdist_holds_what_builds_the_wheel_and_what_people_read(built: Path)
     assert {"docs/sweep.md", "docs/pictures/asset-graph.png", "policies/schema.json"} <= names
 
 
+@pytest.mark.program
 @pytest.mark.long
 def test_the_wheel_answers_without_the_checkout(installed: Mapping[str, str], tmp_path: Path) -> None:
     assert "sweep, report" in shell("retention --help", installed, tmp_path)

@@ -42,6 +42,7 @@ STORE = {
 }  # fmt: skip
 
 
+@pytest.mark.program
 @pytest.mark.spark
 def test_what_a_plugin_tells_of_its_options_reaches_nobody(tmp_path: Path) -> None:
     (tmp_path / "talkative.py").write_text(PLUGIN)
@@ -126,6 +127,7 @@ session.stop()
 """
 
 
+@pytest.mark.program
 @pytest.mark.spark
 @pytest.mark.skipif(sys.platform != "linux", reason="command lines are read in /proc")
 def test_no_secret_of_the_configuration_of_spark_is_on_a_command_line(tmp_path: Path) -> None:

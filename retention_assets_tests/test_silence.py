@@ -81,6 +81,7 @@ SERVERS = {
 }
 
 
+@pytest.mark.program
 def test_silent_servers_are_named_and_another_store_is_judged(silent: int, tmp_path: Path) -> None:
     keys = {"AWS_ACCESS_KEY_ID": "k", "AWS_SECRET_ACCESS_KEY": "some-secret-key", "AWS_DEFAULT_REGION": "us-east-1"}
     stores = json.loads(json.dumps(SERVERS).replace("PORT", str(silent)))
@@ -92,6 +93,7 @@ def test_silent_servers_are_named_and_another_store_is_judged(silent: int, tmp_p
     assert [row["transaction"] for row in json.loads(done.stdout)["transactions"]] == ["T1"]
 
 
+@pytest.mark.program
 def test_a_silent_server_of_the_ledger_ends_the_command(silent: int, tmp_path: Path) -> None:
     environment(tmp_path)
     settings = json.loads((tmp_path / "retention.yaml").read_text())
@@ -102,6 +104,7 @@ def test_a_silent_server_of_the_ledger_ends_the_command(silent: int, tmp_path: P
     assert "cannot be opened: connection timeout expired. Check the key ledger in the settings" in done.stderr
 
 
+@pytest.mark.program
 def test_a_silent_plugin_fails_its_scan_and_the_other_store_is_marked(tmp_path: Path) -> None:
     (tmp_path / "quiet.py").write_text(PLUGIN)
     (tmp_path / "far").mkdir()
@@ -112,6 +115,7 @@ def test_a_silent_plugin_fails_its_scan_and_the_other_store_is_marked(tmp_path: 
     assert json.loads(done.stdout)["totals"]["newly_marked"]["transactions"] == 1
 
 
+@pytest.mark.program
 @pytest.mark.parametrize("names", [["retention.yaml"], ["policies/q.yaml"], ["log/pipe.jsonl", "refs/pipe.jsonl"]])
 def test_a_pipe_in_the_place_of_a_file_is_refused_at_once(names: list[str], tmp_path: Path) -> None:
     (tmp_path / "far").mkdir()
@@ -159,6 +163,7 @@ def test_a_store_that_wakes_after_its_time_deletes_nothing(tmp_path: Path) -> No
     assert lake.there("lake/a") == {"S1", "S2"}
 
 
+@pytest.mark.program
 def test_a_database_that_falls_silent_after_it_let_one_in_is_named(tmp_path: Path) -> None:
     def message(kind: bytes, body: bytes) -> bytes:
         return kind + struct.pack("!I", len(body) + 4) + body

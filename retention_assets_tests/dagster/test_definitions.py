@@ -29,6 +29,7 @@ from retention_assets_tests.sweep.lakes import MARKED, Lake
 pytestmark = pytest.mark.filterwarnings("ignore:Property `ScheduleDefinition.environment_vars` is deprecated")
 
 
+@pytest.mark.program
 def test_definitions_load_without_java_and_without_a_session(tmp_path: Path) -> None:
     """Loading must not start Spark, nor import what would."""
     settings_file = build_environment(tmp_path / "demo")

@@ -27,6 +27,7 @@ from retention_assets.policy import text_of
 from retention_assets_tests.dagster.launch import materialize
 from retention_assets_tests.forked import forking
 from retention_assets_tests.local_spark import LocalSpark
+from retention_assets_tests.rounds import deaths
 from retention_assets_tests.sweep.lakes import DUE, MARKED, Lake
 
 if TYPE_CHECKING:
@@ -245,7 +246,7 @@ def complete(lake: Lake, instance: dg.DagsterInstance, as_of: datetime) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("where", ["publish", "branch_views", "mark", "candidate_marks"])
+@pytest.mark.parametrize("where", deaths(["publish", "branch_views", "mark", "candidate_marks"], ["publish", "mark"]))
 def test_a_run_killed_while_it_judges_leaves_a_next_one_nothing_but_its_folders(
     lake: Lake, instance: dg.DagsterInstance, where: str
 ) -> None:

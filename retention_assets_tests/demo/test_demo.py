@@ -119,6 +119,7 @@ def test_the_folder_is_its_owners_so_that_no_command_warns_of_the_ledger(
     assert (caplog.text, (tmp_path / "demo").stat().st_mode & 0o077) == ("", 0)
 
 
+@pytest.mark.program
 @pytest.mark.parametrize(
     ("answer", "code", "words"),
     [("n", 1, "Nothing was started, and nothing is deleted."), ("y", 0, "OPENED -m dagster dev --workspace workspace.yaml")],
@@ -132,6 +133,7 @@ def test_dagster_asks_before_it_opens_what_it_would_sweep(answer: str, code: int
     assert program.returncode == code
 
 
+@pytest.mark.program
 def test_nothing_is_built_anew_while_dagster_has_the_folder_open(tmp_path: Path) -> None:
     folder = tmp_path / "demo"
     build_environment(folder)

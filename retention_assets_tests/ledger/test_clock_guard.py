@@ -26,6 +26,8 @@ from retention_assets_tests.ledger.states import (
     write_past_ledger,
 )
 
+pytestmark = pytest.mark.dialect
+
 DAY, MINUTE = timedelta(days=1), timedelta(minutes=1)
 QUIET = 400 * DAY
 AHEAD = datetime(2100, 1, 1, tzinfo=UTC)

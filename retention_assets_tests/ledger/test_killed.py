@@ -29,7 +29,9 @@ from retention_assets_tests.ledger.states import (
     statuses,
     take_lease,
 )
-from retention_assets_tests.rounds import every, rounds
+from retention_assets_tests.rounds import deaths, every, rounds
+
+pytestmark = pytest.mark.dialect
 
 NAMES = [f"T{number}" for number in range(12)]
 TODAY = date(2026, 1, 8)
@@ -81,7 +83,7 @@ def works_until(url: str, store: Path, last: int) -> None:
     works(ledger, store)
 
 
-@pytest.mark.parametrize(("url", "last"), POINTS, indirect=["url"])
+@pytest.mark.parametrize(("url", "last"), deaths(POINTS, [("sqlite", 16), ("sqlite", 32)]), indirect=["url"])
 def test_a_killed_writer_leaves_a_ledger_that_goes_on(url: str, tmp_path: Path, last: int) -> None:
     store = tmp_path / "store"
     store.mkdir()

@@ -43,6 +43,8 @@ from retention_assets_tests.ledger.states import (
 )
 from retention_assets_tests.ledger.test_sweeps import WRITES, Write
 
+pytestmark = pytest.mark.dialect
+
 NAMES = [f"T{number}" for number in range(1, 7)]
 LONG = 60.0
 

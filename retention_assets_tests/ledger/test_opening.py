@@ -28,7 +28,7 @@ from retention_assets_tests.forked import forking
 from retention_assets_tests.ledger.states import T0, candidates, swept, write_past_ledger
 from retention_assets_tests.ledger.templates import create_again
 
-pytestmark = pytest.mark.usefixtures("created")
+pytestmark = [pytest.mark.usefixtures("created"), pytest.mark.dialect]
 
 # Whatever makes a ledger the one it is, but for its name; on PostgreSQL also but for the schema it is in.
 DESCRIBED = {

@@ -151,6 +151,7 @@ def printing(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest
 by_what_is_printed = pytest.mark.parametrize("printing", ["json", "table"], indirect=True)
 
 
+@pytest.mark.program
 @by_what_is_printed
 def test_a_reader_that_went_away_ends_the_command_without_a_word(printing: tuple[str, ...], tmp_path: Path) -> None:
     reading, writing = os.pipe()
@@ -160,6 +161,7 @@ def test_a_reader_that_went_away_ends_the_command_without_a_word(printing: tuple
     assert (done.returncode, done.stderr) == (1, "")
 
 
+@pytest.mark.program
 @by_what_is_printed
 def test_a_closed_stdout_is_no_error(printing: tuple[str, ...], tmp_path: Path) -> None:
     # Whoever closes it wants the exit code alone.
@@ -168,6 +170,7 @@ def test_a_closed_stdout_is_no_error(printing: tuple[str, ...], tmp_path: Path) 
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.program
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no device that is always full")
 @by_what_is_printed
 def test_a_full_disk_below_stdout_fails_with_a_sentence(printing: tuple[str, ...], tmp_path: Path) -> None:

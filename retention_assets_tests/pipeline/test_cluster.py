@@ -1,9 +1,9 @@
 """The whole cycle on a cluster of several processes, over all kinds of stores, with the warehouse on S3; executors and whoever
 started the run are killed. And the same cycle, without kills, on a Spark Connect server.
 
-A few kills in the suite, as many as wanted by RETENTION_CLUSTER_KILLS:
+Two kills in the suite, as many times that as wanted by RETENTION_ROUNDS:
 
-RETENTION_CLUSTER_KILLS=100 python -m pytest -o log_cli=true retention_assets_tests/pipeline/test_cluster.py
+RETENTION_ROUNDS=50 python -m pytest -o log_cli=true retention_assets_tests/pipeline/test_cluster.py
 """
 
 import json
@@ -31,6 +31,7 @@ from retention_assets_tests.cluster import ON_EXECUTORS, Cluster, cluster, conne
 from retention_assets_tests.databases import new_schema
 from retention_assets_tests.ledger.states import change_leases
 from retention_assets_tests.people.conftest import ENTRY, ENVIRONMENT
+from retention_assets_tests.rounds import rounds
 from retention_assets_tests.stores.aspects.environments import Aspects
 from retention_assets_tests.stores.contract import Environment
 from retention_assets_tests.stores.files.environments import S3, LocalFiles
@@ -40,7 +41,7 @@ from retention_assets_tests.stores.objects.environments import S3Objects
 from retention_assets_tests.stores.records.environments import Records
 
 LOG = logging.getLogger(__name__)
-KILLS = int(os.environ.get("RETENTION_CLUSTER_KILLS", "2"))
+KILLS = rounds(2)
 SEED = int(os.environ.get("RETENTION_SEED", "7"))
 # More of them where there are many kills.
 TRANSACTIONS = 5 if KILLS <= 2 else 12
@@ -181,7 +182,7 @@ def _reports(ledger: Ledger, dataset: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.spark
-@pytest.mark.long
+@pytest.mark.cluster
 def test_whoever_is_killed_on_a_cluster_nothing_wrong_goes_and_the_next_run_completes(
     spark_cluster: Cluster, server: str, s3_server: S3, tmp_path: Path
 ) -> None:
@@ -223,7 +224,7 @@ def _play(game: Game, cluster: Cluster, ledger: Ledger, dice: random.Random, tal
 
 
 @pytest.mark.spark
-@pytest.mark.long
+@pytest.mark.cluster
 def test_the_whole_cycle_runs_on_a_spark_connect_server(server: str, s3_server: S3, tmp_path: Path) -> None:
     with connect_server(**s3_server.environment) as master:
         game = Game(tmp_path / "game", master, server, s3_server, conf={}, transactions=3)

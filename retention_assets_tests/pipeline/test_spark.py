@@ -41,6 +41,7 @@ def start(*conf: str, folder: Path, **environment: str) -> subprocess.CompletedP
     )
 
 
+@pytest.mark.program
 @pytest.mark.spark
 def test_a_start_says_nothing_and_what_java_says_later_is_read(tmp_path: Path) -> None:
     """Also where its class archive is none: Java goes on without."""
@@ -50,6 +51,7 @@ def test_a_start_says_nothing_and_what_java_says_later_is_read(tmp_path: Path) -
     assert done.stderr.splitlines() == ["said by Java"] * 2
 
 
+@pytest.mark.program
 @pytest.mark.spark
 @pytest.mark.parametrize(
     ("conf", "words"),
@@ -186,6 +188,7 @@ def test_a_java_that_will_not_do_is_named_with_what_to_install(
     assert (first, advice) == (sentence.format(tmp_path), ADVICE.read_text().strip())
 
 
+@pytest.mark.program
 def test_without_any_java_a_command_says_so_before_it_begins(tmp_path: Path) -> None:
     (tmp_path / "retention.yaml").write_text("{}")
     (tmp_path / "policies").mkdir()

@@ -134,6 +134,7 @@ print(sorted({"dagster", "sqlalchemy", "alembic", "retention_assets.ledger", "re
 """
 
 
+@pytest.mark.program
 def test_tasks_that_read_and_judge_load_neither_dagster_nor_the_ledger() -> None:
     done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

@@ -16,6 +16,7 @@ from retention_assets_tests.screens.test_screens import DAGSTER, PATIENCE, PROGR
 from retention_assets_tests.sweep.lakes import DUE, Lake
 
 pytestmark = [
+    pytest.mark.screen,
     pytest.mark.long,
     pytest.mark.skipif(PROGRAM is None, reason="there is no Chromium here; .ci/chromium installs it where that is possible"),
 ]

@@ -40,6 +40,7 @@ FREED = f"freed in {(RUNS[-1] - RUNS[1]).days + 1} days"
 PATIENCE = 300
 
 pytestmark = [
+    pytest.mark.screen,
     pytest.mark.long,
     pytest.mark.spark,
     pytest.mark.skipif(PROGRAM is None, reason="there is no Chromium here; .ci/chromium installs it where that is possible"),

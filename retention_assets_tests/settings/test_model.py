@@ -117,6 +117,7 @@ def test_settings_survive_a_pickle_with_their_passwords(tmp_path: Path) -> None:
         assert "secret" not in str(copy.ledger)
 
 
+@pytest.mark.program
 def test_settings_import_no_framework_and_no_driver() -> None:
     """Each of these costs more than the whole command that only wants to know where the policies are."""
     heavy = "{'dagster', 'pyspark', 'sqlalchemy', 'pandas', 'numpy', 'pyarrow', 'pyiceberg', 'lark'}"

@@ -19,6 +19,8 @@ from retention_assets.sql.errors import RETRY_TRANSIENT, WriteFailed, is_referen
 from retention_assets.sql.foreign import ForeignDatabase, indexes_of, table_of
 from retention_assets_tests.sql.conftest import make_table
 
+pytestmark = pytest.mark.dialect
+
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,8 @@ from retention_assets.sql.foreign import ForeignDatabase, table_of
 from retention_assets.sql.references import References, references_of
 from retention_assets_tests.databases import new_database, new_schema
 
+pytestmark = pytest.mark.dialect
+
 
 def references(database: ForeignDatabase, name: str = "t") -> References:
     return references_of(database, [table_of(database, name)])

@@ -12,6 +12,8 @@ from retention_assets.sql.engines import ledger_engine
 from retention_assets.sql.foreign import ForeignDatabase, table_of
 from retention_assets_tests.sql.conftest import TEXTS
 
+pytestmark = pytest.mark.dialect
+
 ROWS = pa.schema([("k", pa.int64()), ("v", pa.string())])
 
 

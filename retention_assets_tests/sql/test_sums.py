@@ -10,6 +10,8 @@ from retention_assets.sql.engines import ledger_engine
 from retention_assets.sql.staging import append_rows
 from retention_assets_tests.sql.conftest import TEXTS
 
+pytestmark = pytest.mark.dialect
+
 SIZES = Table("sizes", MetaData(), Column("id", Integer, primary_key=True), Column("bytes", BigInteger))
 HALF = 2**62
 SUMS = [

@@ -30,6 +30,8 @@ from retention_assets_tests.stores.objects.cycle import DUE, ObjectsCycle
 from retention_assets_tests.stores.objects.environments import SqlObjects
 from retention_assets_tests.stores.records.environments import Units
 
+pytestmark = pytest.mark.dialect
+
 
 class Proxy:
     """Passes everything on, until it is to lose the answer to the next commit of a transaction that deletes.

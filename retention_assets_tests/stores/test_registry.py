@@ -203,6 +203,7 @@ def test_a_built_in_kind_answers_to_its_own_name(kind: str) -> None:
     assert kind_named(kind).settings.model_fields["kind"].default == kind
 
 
+@pytest.mark.program
 def test_a_kind_is_imported_when_it_is_named_and_its_driver_when_a_store_is_opened() -> None:
     script = """
 import subprocess

@@ -27,6 +27,8 @@ from retention_assets_tests.stores.objects.references.test_database import Attac
 from retention_assets_tests.stores.objects.sweeps import planned
 from retention_assets_tests.stores.records.environments import Units
 
+pytestmark = pytest.mark.dialect
+
 SECURED = """
 CREATE ROLE {role} LOGIN;
 GRANT USAGE ON SCHEMA {schema} TO {role};

@@ -1,6 +1,6 @@
-"""Games of the campaign against the sweep: a few in the suite, as many as wanted by RETENTION_CAMPAIGN (kills) and a seed.
+"""Games of the campaign against the sweep: a few in the suite, as many as wanted by RETENTION_ROUNDS (five kills each) and a seed.
 
-RETENTION_CAMPAIGN=1000 python -m pytest -o log_cli=true retention_assets_tests/sweep/test_campaign.py
+RETENTION_ROUNDS=200 python -m pytest -o log_cli=true retention_assets_tests/sweep/test_campaign.py
 """
 
 import logging
@@ -14,6 +14,7 @@ import pytest
 
 from retention_assets_tests.databases import new_schema
 from retention_assets_tests.forked import forking
+from retention_assets_tests.rounds import rounds
 from retention_assets_tests.stores.aspects.environments import Aspects
 from retention_assets_tests.stores.contract import Environment
 from retention_assets_tests.stores.delta.environments import SharedTables
@@ -27,7 +28,7 @@ from retention_assets_tests.sweep.marked import MarkedStore
 from retention_assets_tests.sweep.object_games import ObjectGame, Runs
 
 LOG = logging.getLogger(__name__)
-KILLS = int(os.environ.get("RETENTION_CAMPAIGN", "5"))
+KILLS = rounds(5)
 MANY = KILLS >= 50
 SEED = int(os.environ.get("RETENTION_SEED", "7"))
 LEDGERS = ("sqlite", "postgresql")
@@ -48,6 +49,7 @@ PAIRS = [(kind, ledger) for ledger in LEDGERS for kind in ("local", "sql", "s3")
 OBJECTS = PAIRS if MANY else PAIRS[:1]
 
 
+@pytest.mark.dialect
 @pytest.mark.long
 @pytest.mark.parametrize(("kind", "ledger"), SWEEPS)
 def test_whatever_happens_to_sweepers_nothing_held_goes_and_everything_else_does(

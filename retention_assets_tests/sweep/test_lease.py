@@ -36,6 +36,8 @@ from retention_assets.sweep.permit import LedgerFailed, ProtectionsChanged, hold
 from retention_assets_tests.ledger.states import change_leases, take_lease, write_past_ledger
 from retention_assets_tests.sweep.lakes import DUE, FIVE, OLD, Lake
 
+pytestmark = pytest.mark.dialect
+
 # A life that is not the usual one, and longer than any test. Only a test that hangs would wait so long as the other.
 LIFE, LONG = 10_000.0, 60.0
 

@@ -35,6 +35,7 @@ def defs():
 }
 
 
+@pytest.mark.program
 @pytest.mark.long
 @pytest.mark.spark
 def test_a_person_scaffolds_checks_and_launches_and_sees_marks_and_every_byte(tmp_path: Path) -> None:

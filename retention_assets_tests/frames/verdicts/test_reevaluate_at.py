@@ -195,7 +195,7 @@ _ONE_ROW: Any = SimpleNamespace(starts=np.array([0]))
 
 
 @pytest.mark.long
-@settings(max_examples=rounds(150), deadline=None)
+@settings(max_examples=rounds(20), deadline=None)
 @given(
     _INSTANTS,
     _INSTANTS,

@@ -124,7 +124,7 @@ def engine() -> Iterator[duckdb.DuckDBPyConnection]:
         yield connection
 
 
-@settings(max_examples=rounds(100), deadline=None)
+@settings(max_examples=rounds(20), deadline=None)
 @given(tree=terms(Kind.TRUTH, 4), seed=st.integers(0, 2**16), count=st.integers(1, 60))
 def test_duckdb_answers_the_same(engine: duckdb.DuckDBPyConnection, tree: Term, seed: int, count: int) -> None:
     rows = random_rows(seed, count)

@@ -10,7 +10,7 @@ from retention_assets_tests.stores.delta.readers import DuckDBReader
 
 @pytest.fixture(scope="session")
 def duckdb_reader() -> Iterator[DuckDBReader]:
-    """It needs a network once, so a test that asks for it is `long`."""
+    """It needs a network once, so a test that asks for it is a `program`."""
     try:
         reader = DuckDBReader()
     except (OSError, subprocess.SubprocessError) as error:

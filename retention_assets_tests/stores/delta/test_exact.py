@@ -49,7 +49,7 @@ def test_random_tables_keep_what_is_retained_and_nothing_else(seed: int, tmp_pat
     assert {number: rows(folder, number) for number in retained} == before, seed
 
 
-@pytest.mark.long
+@pytest.mark.program
 @pytest.mark.parametrize("name", TABLES)
 @pytest.mark.parametrize("seed", range(2))
 def test_a_table_after_the_protocol_keeps_what_is_retained(

@@ -13,8 +13,6 @@ from retention_assets_tests.stores.delta.golden import GoldenTable, checkpointed
 from retention_assets_tests.stores.delta.readers import DuckDBReader, readings
 from retention_assets_tests.stores.delta.tables import VALUES, Table, Unreadable, random_table, versions
 
-long = pytest.mark.long
-
 
 @contextmanager
 def missing(file: Path) -> Iterator[None]:
@@ -54,7 +52,7 @@ def test_a_random_walk_is_the_same_each_time_and_has_all_its_files(tmp_path: Pat
     assert needed < tables.files(one.folder).keys()
 
 
-@long
+@pytest.mark.program
 @pytest.mark.parametrize("seed", range(rounds(3)))
 def test_both_readers_agree_on_each_version_of_a_random_table(seed: int, tmp_path: Path, duckdb_reader: DuckDBReader) -> None:
     random_table(tmp_path, seed, operations=12)
@@ -63,7 +61,7 @@ def test_both_readers_agree_on_each_version_of_a_random_table(seed: int, tmp_pat
     assert all(found["deltalake", version] == rows for (_, version), rows in found.items())
 
 
-@long
+@pytest.mark.program
 def test_each_reader_sees_that_a_file_of_a_version_is_missing(tmp_path: Path, duckdb_reader: DuckDBReader) -> None:
     table = Table(tmp_path, *range(len(VALUES)), partitioned=True)
     table.overwrite(0)
@@ -83,7 +81,7 @@ def test_changes_are_read_and_a_missing_file_of_them_is_seen(tmp_path: Path) -> 
         tables.change_data(tmp_path, changed)
 
 
-@long
+@pytest.mark.program
 @pytest.mark.parametrize("name", golden.TABLES)
 def test_a_table_after_the_protocol_is_read_as_it_was_meant(name: str, tmp_path: Path, duckdb_reader: DuckDBReader) -> None:
     table = golden.TABLES[name](tmp_path / "t")
@@ -97,7 +95,7 @@ def test_a_table_after_the_protocol_is_read_as_it_was_meant(name: str, tmp_path:
                 assert readings(duckdb_reader, table.folder, [version]) == {}, file
 
 
-@long
+@pytest.mark.program
 def test_a_checkpoint_without_one_of_its_parts_is_passed_over(tmp_path: Path, duckdb_reader: DuckDBReader) -> None:
     table = checkpointed(tmp_path / "t", "parts", kept_from=0)
     (table.log / "_last_checkpoint").unlink()

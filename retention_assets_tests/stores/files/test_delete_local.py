@@ -14,6 +14,7 @@ from retention_assets.stores.files.store import FilesStore
 from retention_assets.stores.places import open_place
 from retention_assets.stores.protocol import SweptTarget, Target, always
 from retention_assets_tests.forked import forking
+from retention_assets_tests.rounds import deaths
 from retention_assets_tests.stores.files.environments import LocalFiles
 from retention_assets_tests.stores.files.sweeps import head, line, refusal, swept
 from retention_assets_tests.stores.places.roots import accepts
@@ -144,7 +145,7 @@ def sweeps_until(store: FilesStore, last: int) -> None:
 
 # Two files and three folders of each transaction.
 @pytest.mark.long
-@pytest.mark.parametrize("last", [*range(11)])
+@pytest.mark.parametrize("last", deaths(range(11), [1, 6]))
 def test_a_sweep_that_was_killed_is_finished_by_the_next(tmp_path: Path, last: int) -> None:
     lake = LocalFiles(tmp_path)
     lake.write("lake/a", "main: T1:SNAPSHOT@9d[a] - T2:APPEND@8d[b] - T10:APPEND@7d[c]")

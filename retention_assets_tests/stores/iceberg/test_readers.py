@@ -1,11 +1,8 @@
 """Readers of a real Iceberg table while it is written to, marked and swept: one who asks and then reads finds every file of
 what it was told is readable, and the state that was current then.
-
-RETENTION_READER_ROUNDS says how many rounds there are: few in the suite, a thousand before a release.
 """
 
 import json
-import os
 import random
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -26,10 +23,11 @@ from retention_assets.ledger import CANDIDATES, open_ledger
 from retention_assets.policy import Duration
 from retention_assets.settings import load_settings
 from retention_assets.sweep import Sweeper
+from retention_assets_tests.rounds import rounds
 from retention_assets_tests.stores.iceberg.sweeps import DATASET
 from retention_assets_tests.stores.iceberg.tables import STORE, Warehouse, replace
 
-ROUNDS = int(os.environ.get("RETENTION_READER_ROUNDS", "60"))
+ROUNDS = rounds(60)
 GRACE, READING = Duration(seconds=3), Duration(seconds=2)
 POLICY = "{name: old, datasets: {include: ['*']}, select: {beyond: {views: 4}}, grace: 3s, sweep: {every: 0s, batch: 2}}"
 

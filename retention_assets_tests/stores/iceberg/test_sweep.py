@@ -15,6 +15,7 @@ from retention_assets.outcomes import Outcome
 from retention_assets.stores.iceberg.store import IcebergStore
 from retention_assets.stores.protocol import Target
 from retention_assets_tests.forked import forking
+from retention_assets_tests.rounds import deaths
 from retention_assets_tests.stores.iceberg.sweeps import DATASET, outcomes, planned, snapshots, sweep, swept
 from retention_assets_tests.stores.iceberg.tables import (
     KeptWarehouse,
@@ -98,7 +99,7 @@ LAST = 1000
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("last", [*range(SURELY_KILLED), LAST])
+@pytest.mark.parametrize("last", deaths([*range(SURELY_KILLED), LAST], [3, 12]))
 def test_a_killed_sweep_is_finished(storied_warehouse: Callable[..., KeptWarehouse[dict[int, list[int]]]], last: int) -> None:
     kept = storied_warehouse()
     with kept.opened() as warehouse, closing(warehouse.store()) as store:

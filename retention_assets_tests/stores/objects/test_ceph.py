@@ -16,6 +16,8 @@ from retention_assets_tests.ceph import forget_connections
 from retention_assets_tests.stores.objects.environments import read_some, write_lines
 from retention_assets_tests.stores.objects.sweeps import planned, swept
 
+pytestmark = pytest.mark.cluster
+
 KEYS = ["a", "b", "deep/c", "deep/", "é 'q\" +&", *(f"many/{number:05d}" for number in range(1_010))]
 
 # A listing has a thousand in a page.

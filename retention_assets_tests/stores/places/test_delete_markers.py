@@ -127,7 +127,9 @@ def bucket(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
 
 
 IMITATIONS = [("imitation", False), ("imitation", True)]
-everywhere = pytest.mark.parametrize("bucket", [*IMITATIONS, ("ceph", True)], indirect=True)
+everywhere = pytest.mark.parametrize(
+    "bucket", [*IMITATIONS, pytest.param(("ceph", True), marks=pytest.mark.cluster)], indirect=True
+)
 both = pytest.mark.parametrize("bucket", IMITATIONS, indirect=True)
 only_a_folder = pytest.mark.parametrize("bucket", IMITATIONS[1:], indirect=True)
 
