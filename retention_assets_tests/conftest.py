@@ -128,18 +128,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _mark_the_matrix(items: Iterable[pytest.Item]) -> None:
-    """Of a test over several databases, all but the first are `matrix`, unless it is about what tells them apart (`dialect`)."""
-    tried = defaultdict[tuple[Path, str], dict[str, list[pytest.Item]]](lambda: defaultdict(list))
+    """Of one case over several databases, all but the first are `matrix`, unless it is about what tells them apart (`dialect`)."""
+    tried = defaultdict[tuple[object, ...], dict[str, pytest.Item]](dict)
     for item in items:
         if isinstance(item, pytest.Function) and hasattr(item, "callspec") and not item.get_closest_marker("dialect"):
-            given = {one for one in item.callspec.params.values() if isinstance(one, str)}
-            for database in given & set(_DATABASES):
-                tried[item.path, item.originalname][database].append(item)
+            given: dict[str, object] = item.callspec.params
+            databases = [one for one in given.values() if isinstance(one, str) and one in _DATABASES]
+            # Each value that is not a database is one object for all the items that have it.
+            rest = [(name, id(value)) for name, value in given.items() if not isinstance(value, str) or value not in databases]
+            tried[item.path, item.originalname, *rest].update((database, item) for database in databases[:1])
     for by_database in tried.values():
-        first = min(by_database, key=_DATABASES.index)
+        first = min(by_database, key=_DATABASES.index, default=None)
         for database in by_database.keys() - {first}:
-            for item in by_database[database]:
-                item.add_marker(pytest.mark.matrix)
+            by_database[database].add_marker(pytest.mark.matrix)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -49,7 +49,6 @@ PAIRS = [(kind, ledger) for ledger in LEDGERS for kind in ("local", "sql", "s3")
 OBJECTS = PAIRS if MANY else PAIRS[:1]
 
 
-@pytest.mark.dialect
 @pytest.mark.long
 @pytest.mark.parametrize(("kind", "ledger"), SWEEPS)
 def test_whatever_happens_to_sweepers_nothing_held_goes_and_everything_else_does(
