@@ -17,6 +17,7 @@ import sys
 import tempfile
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import cache_from_source
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -150,11 +151,17 @@ def caught(tree: Path, mutant: Mutant, tests: Sequence[str]) -> str | None:
     """The first test that fails because of a change, which is taken back; None if none does."""
     file = tree / mutant.module
     text = file.read_text("utf-8")
-    file.write_text(mutant.text, "utf-8")
+    _write(file, mutant.text)
     try:
         return next(filter(None, (_failed(tree, tests, stage) for stage in _STAGES)), None)
     finally:
-        file.write_text(text, "utf-8")
+        _write(file, text)
+
+
+def _write(module: Path, text: str) -> None:
+    """Write a module that Python compiles anew: of the same second and size, it would take what it compiled before."""
+    module.write_text(text, "utf-8")
+    Path(cache_from_source(module)).unlink(missing_ok=True)
 
 
 def _failed(tree: Path, tests: Sequence[str], stage: str) -> str | None:

@@ -144,7 +144,7 @@ def _share_adbc(patch: pytest.MonkeyPatch) -> None:
 
 def _start_java_in_checkout(patch: pytest.MonkeyPatch) -> None:
     """Workers of Spark start in the folder of its Java, which outlives the folder of the test that starts it."""
-    launch = context.launch_gateway
+    launch: Callable[..., Any] = vars(context)["launch_gateway"]
 
     def launch_here(*arguments: Any) -> Any:
         with chdir(Path(__file__).parents[1]):
