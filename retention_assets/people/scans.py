@@ -204,11 +204,11 @@ def _tables_of_files(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
 
 
 def _with_witnesses(settings: ObjectsSettings, table: pa.Table, holds: Sequence[Keeper]) -> pa.Table:
+    from retention_assets.stores.objects.judge import Scan
     from retention_assets.stores.objects.look import find_witnesses
-    from retention_assets.stores.objects.references import open_edges, open_references
 
     asked = table.select(["realm", "object"]).rename_columns(["realm", "key"])
-    witnesses = find_witnesses(open_references(settings), asked, open_edges(settings), settings, holds)
+    witnesses = find_witnesses(Scan.of(settings, holds=holds), asked)
     sentences = pc.binary_join_element_wise(witnesses["source"], witnesses["from"], ": ", null_handling="skip")
     at = pc.index_in(_key(table["realm"], table["object"]), value_set=_key(witnesses["realm"], witnesses["key"]))
     return table.append_column("witness", sentences.take(at))

@@ -24,7 +24,8 @@ from retention_assets.settings.reach import is_local_master
 from retention_assets.stores.concurrency import TasksHere
 from retention_assets.stores.objects.classes import log_lines
 from retention_assets.stores.objects.folder import ScanFolder
-from retention_assets.stores.objects.scan import Scan, scan_in
+from retention_assets.stores.objects.judge import Scan
+from retention_assets.stores.objects.scan import scan_in
 from retention_assets.stores.objects.scan_result import ScanFailed, ScanResult, find_brakes, find_source_faults
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.objects.store import ObjectsStore

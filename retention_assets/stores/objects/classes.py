@@ -20,7 +20,7 @@ from retention_assets.policy.model import Hold, Keeper, RetainRule
 from retention_assets.policy.realms import REALM, is_reserved, is_within_any
 from retention_assets.stores.objects.folder import ScanFolder, mask_of, read_classes
 from retention_assets.stores.objects.scan_result import ObjectClass, ScanResult
-from retention_assets.stores.objects.settings import ObjectsSettings
+from retention_assets.stores.objects.settings import FLOOR, ObjectsSettings
 from retention_assets.stores.protocol import WITNESS
 
 CLASSES = tuple(ObjectClass)
@@ -52,12 +52,17 @@ class ClassRules:
     handled: frozenset[str] | None = None
 
 
+def cut_off_at(settings: ObjectsSettings, present: datetime) -> datetime:
+    """Instant after which objects are young."""
+    return min(settings.min_age.before(present), FLOOR.before(present))
+
+
 def class_rules(
-    settings: ObjectsSettings, cut_off: datetime, purging: Collection[str], heard: Iterable[Collection[str | None]] | None
+    settings: ObjectsSettings, present: datetime, purging: Collection[str], heard: Iterable[Collection[str | None]] | None
 ) -> ClassRules:
     """Rules by the settings. `heard` are the realms of each source's references; None if no source was read."""
     return ClassRules(
-        cut_off=micros(cut_off),
+        cut_off=micros(cut_off_at(settings, present)),
         purging=frozenset(purging),
         known_kinds=None if settings.known_kinds is None else frozenset(settings.known_kinds),
         handled=None if heard is None else _covered_realms(settings, heard),

@@ -1,7 +1,7 @@
 """The folder of a scan: the files that its tasks leave, and the tasks that write listing, references and edges into it.
 
-`objects/` has a Parquet file per share, with everything listed, and `classes/` the class of each of its rows. `references/`,
-`asked/`, `retained/`, `edges/` and `matched/` hold intermediate fingerprints. The listing is read once, before every reference.
+`objects/` has a Parquet file per share, with everything listed, and `classes/` the class of each of its rows. The
+others hold intermediate fingerprints. The listing is read once, before every reference.
 """
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence, Sized
@@ -19,20 +19,18 @@ from retention_assets.policy.realms import is_reserved
 from retention_assets.stores.concurrency import OpenPlace, open_local
 from retention_assets.stores.objects.fingerprints import Fingerprints, Hashes, ReferredNames, distinct, words_of
 from retention_assets.stores.objects.settings import ObjectsSettings
-from retention_assets.stores.objects.sources import ObjectListing, ShareEnd, ShareRead, ShareRows
-from retention_assets.stores.objects.tables import EDGES, constant_dataset, with_names
+from retention_assets.stores.objects.sources import ObjectListing, ShareEnd, ShareRows
+from retention_assets.stores.objects.tables import constant_dataset, with_names
 
 # Fingerprints are cut into ranges of equal width; a task takes consecutive ones.
 RANGES = 1 << 8
 RANGE_SHIFT = 64 - 8
 # least rows that are written, read and judged together
 ROWS = 1 << 17
-# references of a share held in memory
-_RUN = 1 << 22
 # bytes before the fingerprints of a file: offsets of the ranges
 _HEAD = (RANGES + 1) * 8
 OBJECTS, CLASSES = "objects", "classes"
-FOLDERS = (OBJECTS, CLASSES, "references", "asked", "retained", "edges", "matched")
+FOLDERS = (OBJECTS, CLASSES, "due", "edges", "references", "hits", "asked", "retained", "matched")
 
 LISTED = pa.schema(
     [
@@ -242,43 +240,11 @@ class ListedObjects:
 
 @dataclass(frozen=True)
 class ReferenceRuns:
-    """Files of references, and how these name objects."""
+    """Files of references, how these name objects, and files of hits among them."""
 
     runs: Sequence[Run]
     names: ReferredNames
-
-    @classmethod
-    def all_of(cls, every: Iterable["ReferenceRuns"]) -> "ReferenceRuns":
-        parts = list(every)
-        runs = [run for part in parts for run in part.runs if run.values]
-        return cls(runs, ReferredNames.all_of(part.names for part in parts))
-
-
-def write_references(folder: ScanFolder, rows: ShareRows) -> ReferenceRuns:
-    runs, names = list[Run](), ReferredNames()
-    hashes = (
-        folder.fingerprints.of(batch["object"], batch["realm"], names.note(batch, rows.source.names_folders)) for batch in rows
-    )
-    for values in map(np.concatenate, gathered(hashes, _RUN)):
-        # Sorting is faster than grouping by range.
-        values.sort()
-        runs.append(folder.write_values(f"references/{rows.name}-{len(runs):03d}", values, rows.number))
-    return ReferenceRuns(runs, names)
-
-
-def write_edges(folder: ScanFolder, rows: ShareRows) -> str:
-    """Write the edges of a share, and the fingerprints (without realms) of the keys at which they begin."""
-    part, begins = f"edges/{rows.name}.parquet", list[Hashes]()
-    with folder.writer(part, EDGES) as writer:
-        for batch in rows:
-            begins.append(folder.fingerprints.of(batch["from"]))
-            writer.write_table(pa.Table.from_batches([batch]).select(EDGES.names).cast(EDGES))
-    folder.write_values(f"{part}.begins", in_order(begins))
-    return part
-
-
-def names_of_sources(read: Sequence[ShareRead[ReferenceRuns]], sources: int) -> list[ReferredNames]:
-    return [ReferredNames.all_of(share.result.names for share in read if share.source == number) for number in range(sources)]
+    hits: Sequence[Run] = ()
 
 
 def in_order(hashes: Sequence[Hashes]) -> Hashes:

@@ -1,35 +1,28 @@
 """One scan from beginning to end, in the order that keeps it safe: list first, then read every reference. Its steps are
 numbered tasks, which Spark (pipeline/scans.py) or this process runs."""
 
-import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from itertools import pairwise
-from typing import Any
 
 from retention_assets.clock import now
 from retention_assets.errors import Refused
-from retention_assets.policy.model import Keeper
 from retention_assets.stores.concurrency import Result, Tasks, TasksHere
-from retention_assets.stores.objects.classes import LOGGED, ClassRules, class_rules
-from retention_assets.stores.objects.edges import close_edges, find_kept
-from retention_assets.stores.objects.fingerprints import SALT_BYTES, ReferredNames
+from retention_assets.stores.objects.classes import LOGGED, class_rules, cut_off_at
+from retention_assets.stores.objects.edges import write_retained
+from retention_assets.stores.objects.fingerprints import ReferredNames
 from retention_assets.stores.objects.folder import (
     FOLDERS,
     RANGES,
     ListedObjects,
     ListingRows,
-    ReferenceRuns,
     ScanFolder,
-    names_of_sources,
-    write_edges,
     write_listing,
-    write_references,
 )
-from retention_assets.stores.objects.judge import (
+from retention_assets.stores.objects.judge import Judge, Scan
+from retention_assets.stores.objects.matching import (
     BloomSize,
     Group,
     MatchObjects,
@@ -38,8 +31,6 @@ from retention_assets.stores.objects.judge import (
     fill_bloom,
     judge_objects,
 )
-from retention_assets.stores.objects.listings import open_listing
-from retention_assets.stores.objects.references import open_edges, open_references
 from retention_assets.stores.objects.scan_result import (
     ClassCount,
     ObjectClass,
@@ -47,8 +38,8 @@ from retention_assets.stores.objects.scan_result import (
     ScannedDataset,
     ScanResult,
 )
-from retention_assets.stores.objects.settings import FLOOR, BloomFilter, ObjectsSettings
-from retention_assets.stores.objects.sources import ObjectListing, ReadRows, RowSource, ShareRead, count_sources, read_whole
+from retention_assets.stores.objects.settings import BloomFilter
+from retention_assets.stores.objects.sources import count_sources, read_whole
 from retention_assets.stores.places.own_files import temporary_folder
 from retention_assets.stores.protocol import error_text
 
@@ -58,33 +49,6 @@ _TOGETHER = 1 << 23
 _SMALL = 1 << 20
 
 
-@dataclass(frozen=True)
-class Scan:
-    """A scan to make: a store's settings, listing and sources, the realms and holds in force, and the scans before it."""
-
-    settings: ObjectsSettings
-    listing: ObjectListing
-    references: Sequence[RowSource]
-    edges: Sequence[RowSource] = ()
-    purging: frozenset[str] = frozenset()
-    # what they keep, or may keep, keeps what its edges lead to
-    holds: tuple[Keeper, ...] = ()
-    # nothing is judged that was younger at this instant, if given
-    as_of: datetime | None = None
-    # last whole scan
-    last: ScanResult | None = None
-    # counts the objects that sweeps have deleted since the last whole scan
-    count_swept: Callable[[], int] = int
-    # number of references at which the newest scan failed as too many (`ScanFailed.references`)
-    refused: int | None = None
-    # A new salt for each scan, so that collisions do not repeat and cannot be crafted.
-    salt: bytes = field(default_factory=lambda: secrets.token_bytes(SALT_BYTES), repr=False)
-
-    @classmethod
-    def of(cls, settings: ObjectsSettings, **facts: Any) -> "Scan":
-        return cls(settings, open_listing(settings), open_references(settings), open_edges(settings), **facts)
-
-
 def scan_in(tasks: Tasks, scan: Scan, folder: ScanFolder) -> ScanResult:
     """List, read the references, and write into an empty folder what each object is. Anything incomplete raises."""
     return _ScanRun(tasks, scan, folder).run()
@@ -92,51 +56,52 @@ def scan_in(tasks: Tasks, scan: Scan, folder: ScanFolder) -> ScanResult:
 
 class _ScanRun:
     def __init__(self, tasks: Tasks, scan: Scan, folder: ScanFolder) -> None:
-        self._tasks, self._scan = tasks, scan
-        self._folder = replace(folder, salt=scan.salt)
+        self._judge = Judge(tasks, scan, folder)
+        self._tasks, self._scan, self._folder = tasks, scan, self._judge.folder
 
     def run(self) -> ScanResult:
-        scan, started = self._scan, now()
+        scan, judge, started = self._scan, self._judge, now()
         self._folder.make(*FOLDERS)
         listed_as_of, listed = self._list()
-        read_references = self._read(scan.references, partial(write_references, self._folder), scan.settings.rates.references)
-        references = ReferenceRuns.all_of(share.result for share in read_references)
-        read_edges = self._read(scan.edges, partial(write_edges, self._folder))
+        with _failing(scan, "a source"):
+            judge.read()
+        names, references = judge.names, [run for share in judge.references for run in share.result.runs]
         # A listing from the future makes no object older.
         present = min(listed_as_of, now(), scan.as_of or listed_as_of)
-        cut_off = min(scan.settings.min_age.before(present), FLOOR.before(present))
-        names = names_of_sources(read_references, len(scan.references))
-        rules = class_rules(scan.settings, cut_off, scan.purging, [source.realms for source in names])
-        over_edges = self._follow_edges([share.result for share in read_edges if share.end.rows], references, listed, rules)
-        reached = sum(run.values for run in over_edges.runs)
+        rules = class_rules(scan.settings, present, scan.purging, [source.realms for source in names])
+        with _failing(scan, "the edges"):
+            walked = judge.walk(partial(write_retained, judge.kept), rules, listed)
+        over_edges = walked.runs if walked else []
+        reached = sum(run.values for run in over_edges)
         wanted = scan.settings.filter
         size = BloomSize.of(self._expected(wanted), wanted.fpp) if isinstance(wanted, BloomFilter) else None
         if size:
-            files = [run.name for run in (*references.runs, *over_edges.runs)]
+            files = [run.name for run in (*references, *over_edges)]
             self._step("the filter", partial(fill_bloom, self._folder, size, files), 1)
-        ask = partial(ask_objects, listed, ReferredNames.all_of([references.names, over_edges.names]), scan.settings.has_realms)
+        every = ReferredNames.all_of([*names, *([walked.names] if walked else [])])
+        ask = partial(ask_objects, listed, every, scan.settings.has_realms)
         asked = self._step("the listing", ask, len(listed.parts))
         asked_runs = [run for part in asked for run in part]
-        bounds = self._bounds(max(sum(run.values for run in runs) for runs in (references.runs, asked_runs)))
-        match = MatchObjects(references.runs, len(scan.references), over_edges.runs, asked_runs, self._folder, bounds, size)
+        bounds = self._bounds(max(sum(run.values for run in runs) for runs in (references, asked_runs)))
+        match = MatchObjects(references, len(scan.references), over_edges, asked_runs, self._folder, bounds, size)
         matched = self._step("the judgement", match, len(bounds))
         distinct = sum(part.distinct for part in matched)
         effective_fpp = self._rate(distinct + reached, size)
-        judge = partial(judge_objects, listed, asked, [part.name for part in matched], bounds, rules)
+        classify = partial(judge_objects, listed, asked, [part.name for part in matched], bounds, rules)
         groups: dict[Group, list[int]] = {}
-        for part in self._step("the judgement", judge, len(asked)):
+        for part in self._step("the judgement", classify, len(asked)):
             add_groups(groups, part)
-        counts = count_sources(scan.references, scan.settings.references, read_references)
+        counts = count_sources(scan.references, scan.settings.references, judge.references)
         for number, (count, source) in enumerate(zip(counts, names, strict=True)):
             count.distinct = sum(part.of_sources[number] for part in matched)
             count.realms = len(source.realms - {None})
-            count.seconds = sum(share.seconds for share in read_references if share.source == number)
+            count.seconds = sum(share.seconds for share in judge.references if share.source == number)
         result = ScanResult(
             store=scan.settings.name,
             started_at=started,
             finished_at=now(),
             listing_as_of=listed_as_of,
-            cut_off=cut_off,
+            cut_off=cut_off_at(scan.settings, present),
             salt=scan.salt.hex(),
             filter=wanted.kind,
             effective_fpp=effective_fpp,
@@ -144,9 +109,9 @@ class _ScanRun:
             unresolved_references=distinct - sum(part.matched for part in matched),
             classes=_class_counts(groups),
             sources=counts,
-            edges=sum(share.end.rows for share in read_edges),
+            edges=sum(share.end.rows for share in judge.edges),
             over_edges=reached,
-            edge_sources=count_sources(scan.edges, scan.settings.edges, read_edges, "edges by "),
+            edge_sources=count_sources(scan.edges, scan.settings.edges, judge.edges, "edges by "),
             references_shrink=scan.settings.brakes.references_shrink,
         )
         result.scanned, result.scanned_bytes = result.total()
@@ -168,28 +133,10 @@ class _ScanRun:
             )
         return as_of, ListedObjects(self._folder, [share.result[0] for share in listed if share.end.rows])
 
-    def _read(self, sources: Sequence[RowSource], read: ReadRows[Result], rate: float = 0) -> list[ShareRead[Result]]:
-        with _failing(self._scan, "a source"):
-            return read_whole(self._tasks, sources, read, rate=rate, has_realms=self._scan.settings.has_realms)
-
     def _bounds(self, values: int) -> list[tuple[int, int]]:
         tasks = max(-(-values // _TOGETHER), self._tasks.slots if values > _SMALL else 1)
         count = min(RANGES, tasks)
         return list(pairwise(RANGES * number // count for number in range(count + 1)))
-
-    def _follow_edges(
-        self, parts: Sequence[str], references: ReferenceRuns, listed: ListedObjects, rules: ClassRules
-    ) -> ReferenceRuns:
-        # Edges are followed from everything that is kept or referred to.
-        if not parts:
-            return ReferenceRuns.all_of([])
-        tasks = min(self._tasks.slots, len(listed.parts))
-        find = partial(find_kept, listed, tasks, parts, rules, self._scan.holds)
-        kept = ReferenceRuns.all_of(self._step("the edges", find, tasks))
-        if not (references.runs or kept.runs):
-            return ReferenceRuns.all_of([])
-        close = partial(close_edges, self._folder, parts, references, kept)
-        return ReferenceRuns.all_of(self._step("the edges", close, 1))
 
     def _expected(self, wanted: BloomFilter) -> int:
         # The filter also holds what edges reach.

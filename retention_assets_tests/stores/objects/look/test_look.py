@@ -2,7 +2,7 @@
 
 import pickle
 import random
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -23,14 +23,16 @@ from retention_assets.stores.objects import hits, look
 from retention_assets.stores.objects.fingerprints import Fingerprints
 from retention_assets.stores.objects.folder import ScanFolder
 from retention_assets.stores.objects.hits import GivenKeys, witnesses_among
-from retention_assets.stores.objects.look import LookOrder, ObjectsLook, look_in
+from retention_assets.stores.objects.judge import Scan
+from retention_assets.stores.objects.listings import PathObjects
+from retention_assets.stores.objects.look import ObjectsLook, look_in
 from retention_assets.stores.objects.references import ShareEnd
 from retention_assets.stores.objects.scan_result import ScanResult, SourceCount, own_peaks
 from retention_assets.stores.objects.store import ObjectsStore
 from retention_assets.stores.objects.tables import EDGES
 from retention_assets_tests.rounds import rounds
 from retention_assets_tests.stores.objects.environments import OLD, LocalObjects, SqlObjects, read_some, write_lines
-from retention_assets_tests.stores.objects.look.test_witnesses import asked, retained, settings_of, witnesses
+from retention_assets_tests.stores.objects.look.test_witnesses import asked, retained, scan_of, witnesses
 from retention_assets_tests.stores.objects.references.sources import Said
 from retention_assets_tests.stores.objects.test_store import classes
 
@@ -70,6 +72,14 @@ class InParts:
             yield pa.record_batch({"transaction": pa.array([self.keys[part]], pa.string())})
 
 
+class ListedAt(PathObjects):
+    """A listing that is as old as it says."""
+
+    def __init__(self, begin: Callable[[], datetime]) -> None:
+        super().__init__("/nowhere")
+        object.__setattr__(self, "begin", begin)
+
+
 def test_any_subset_of_what_is_due_is_answered_for_as_all_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In however many tasks and pieces it is found: as sets of Python find it, and of each key the very same witness."""
     for seed in range(rounds(50)):
@@ -88,8 +98,8 @@ def test_any_subset_of_what_is_due_is_answered_for_as_all_of_it(tmp_path: Path, 
         ]
         over = [Shared(some(12, keys, keys, [None, *realms]), schema=EDGES) for _ in range(random_.randrange(3))]
         pairs = [(realm, str(key)) for realm, key in some(12, realms, keys)]
-        order = LookOrder(said, over, InParts(sorted({key for _, key in pairs})), now, settings_of(said, over))
-        found = travelled(look_in(ManyTasks(), order, ScanFolder(str(tmp_path / str(seed)))))
+        scan = scan_of(said, over, due=InParts(sorted({key for _, key in pairs})))
+        found = travelled(look_in(ManyTasks(), scan, ScanFolder(str(tmp_path / str(seed)))))
         assert found.fault is None
         part = random_.sample(pairs, len(pairs) // 2)
         whole, mine = (witnesses_of(found, some_) for some_ in (pairs, part))
@@ -179,11 +189,11 @@ def test_what_is_written_after_a_look_began_is_young(folder: LocalObjects, tmp_p
 
 def test_a_finished_list_is_as_old_as_it_is(tmp_path: Path) -> None:
     """What is younger than the list is nothing that was looked for in time."""
-    order = LookOrder([said := Said([])], [], InParts(["a"]), lambda: OLD, settings_of([said]))
-    assert look_in(TasksHere(), order, ScanFolder(str(tmp_path))).listed_as_of == OLD
+    scan = scan_of([Said([])], due=InParts(["a"]), listing=ListedAt(lambda: OLD))
+    assert look_in(TasksHere(), scan, ScanFolder(str(tmp_path))).listed_as_of == OLD
     # And none is of the future.
-    ahead = look_in(TasksHere(), replace(order, begin=lambda: now() + timedelta(days=9)), ScanFolder(str(tmp_path / "ahead")))
-    assert ahead.listed_as_of <= now()
+    ahead = replace(scan, listing=ListedAt(lambda: now() + timedelta(days=9)))
+    assert look_in(TasksHere(), ahead, ScanFolder(str(tmp_path / "ahead"))).listed_as_of <= now()
 
 
 def test_the_time_is_asked_before_edges_and_these_before_references(tmp_path: Path) -> None:
@@ -202,15 +212,15 @@ def test_the_time_is_asked_before_edges_and_these_before_references(tmp_path: Pa
 
     over = Noted([("a", "b", None)], "edges", schema=EDGES)
     said = Noted([], "references")
-    order = LookOrder([said], [over], InParts(["b"]), begin, settings_of([said], [over]))
-    look_in(TasksHere(), order, ScanFolder(str(tmp_path)))
+    scan = scan_of([said], [over], due=InParts(["b"]), listing=ListedAt(begin))
+    look_in(TasksHere(), scan, ScanFolder(str(tmp_path)))
     assert asked == ["time", "edges", "references"]
 
 
 def test_a_source_that_shrank_is_not_made_up_for_by_another(tmp_path: Path) -> None:
     said = [Said([("x", None, None)], "one"), Said([(f"y{number}", None, None) for number in range(20)], "two")]
-    order = LookOrder(said, [], InParts(["a"]), now, settings_of(said), last=before(one=9, two=9))
-    found = look_in(TasksHere(), order, ScanFolder(str(tmp_path / "look")))
+    scan = scan_of(said, due=InParts(["a"]), last=before(one=9, two=9))
+    found = look_in(TasksHere(), scan, ScanFolder(str(tmp_path / "look")))
     assert str(found.fault).startswith("one had 9 references last time and has 1, ")
 
 
@@ -220,9 +230,9 @@ def test_references_are_read_no_faster_than_the_settings_say(
     clock, place = [0.0], "retention_assets.stores.objects.sources"
     monkeypatch.setattr(f"{place}.moment", lambda: SimpleNamespace(running=clock[0]))
     monkeypatch.setattr(f"{place}.sleep", lambda seconds: clock.append(clock.pop() + seconds))
-    settings = folder.store(rates={"references": 4}).settings
-    order = LookOrder([Said([("x", None, None)] * 8)], [], InParts(["a"]), now, settings)
-    look_in(TasksHere(), order, ScanFolder(str(tmp_path / "look")))
+    scan = Scan.of(folder.store(rates={"references": 4}).settings, due=InParts(["a"]))
+    scan = replace(scan, references=[Said([("x", None, None)] * 8)])
+    look_in(TasksHere(), scan, ScanFolder(str(tmp_path / "look")))
     assert clock == [2.0]
 
 
@@ -286,8 +296,8 @@ def test_a_look_ends_when_it_is_told_to(tmp_path: Path) -> None:
             return ShareEnd(share, 100)
 
     long = Long([])
-    order = LookOrder([long], [], InParts(["a"]), now, settings_of([long]), is_stopped=lambda: len(read) >= 3)
-    found = look_in(TasksHere(), order, ScanFolder(str(tmp_path)))
+    scan = scan_of([long], due=InParts(["a"]), is_stopped=lambda: len(read) >= 3)
+    found = look_in(TasksHere(), scan, ScanFolder(str(tmp_path)))
     assert found.fault == "the check of references was stopped"
     assert len(read) == 3
 

@@ -2,13 +2,16 @@
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from retention_assets.stores.objects import ObjectsSettings
 from retention_assets.stores.objects.hits import WITNESSES
+from retention_assets.stores.objects.judge import Scan
 from retention_assets.stores.objects.look import find_witnesses
 from retention_assets.stores.objects.references import SourceNotWhole
 from retention_assets.stores.objects.tables import EDGES
@@ -34,8 +37,12 @@ def settings_of(sources: Sequence[Said], over: Sequence[Said] = ()) -> ObjectsSe
     return settings(HERE, *[lines] * len(sources), edges=[lines] * len(over), path=str(HERE))
 
 
+def scan_of(sources: Sequence[Said], over: Sequence[Said] = (), **facts: Any) -> Scan:
+    return replace(Scan.of(settings_of(sources, over)), references=sources, edges=over, **facts)
+
+
 def witnesses(sources: Sequence[Said], table: pa.Table, over: Sequence[Said] = ()) -> pa.Table:
-    return find_witnesses(sources, table, over, settings_of(sources, over), ())
+    return find_witnesses(scan_of(sources, over), table)
 
 
 def found(sources: Sequence[Said], *pairs: Pair, over: Sequence[Said] = ()) -> list[tuple[str | None, ...]]:

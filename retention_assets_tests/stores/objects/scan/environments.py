@@ -12,9 +12,10 @@ import pyarrow.parquet as pq
 from retention_assets.stores.objects import ObjectsSettings
 from retention_assets.stores.objects.classes import log_lines
 from retention_assets.stores.objects.folder import read_classes
+from retention_assets.stores.objects.judge import Scan
 from retention_assets.stores.objects.listings import open_listing
 from retention_assets.stores.objects.references import ShareEnd, SourceNotWhole
-from retention_assets.stores.objects.scan import Scan, scan_here
+from retention_assets.stores.objects.scan import scan_here
 from retention_assets.stores.objects.scan_result import ScanResult
 from retention_assets.stores.objects.tables import EDGES, OBJECTS, REFERENCES
 
