@@ -159,7 +159,8 @@ class Walk:
     origins: Ints
 
     @classmethod
-    def from_hits(cls, hits: Hits, parts: Sequence[str]) -> "Walk":
+    def from_hits(cls, hits: Hits, parts: Sequence[str], *, across: bool) -> "Walk":
+        """Walk along edges of each realm; also `across` them, for objects without a realm."""
         edges = CodedEdges.read(hits.folder, parts)
         named = hits.of(edges.keys)
         realms = join_chunks(named["realm"])
@@ -167,7 +168,7 @@ class Walk:
         codes = integers(pc.index_in(realms, pa.array(names, pa.string()), skip_nulls=True), -1).astype(np.int64)
         nodes = named["asked"].to_numpy()
         begins = edges.states(np.where(codes < 0, EVERYWHERE, codes + REALMS), nodes)
-        if names:
+        if across and names:
             begins, named = np.append(begins, edges.states(ACROSS, nodes)), pa.concat_tables([named, named])
         return cls(edges, [None, ACROSS_REALMS, *names], named, begins, *edges.reached(np.unique(begins)))
 
@@ -178,7 +179,7 @@ class Walk:
 
 def write_retained(kept: int, hits: Hits, parts: Sequence[str], _: int) -> ReferenceRuns:
     """Write fingerprints of what is retained over edges, but by no reference. The source `kept` is no reference."""
-    walk = Walk.from_hits(hits, parts)
+    walk = Walk.from_hits(hits, parts, across=False)
     referenced = np.unique(walk.begins[walk.hits["source"].to_numpy() != kept])
     # Keys that are retained in every realm are written once, without a realm.
     is_everywhere = np.zeros(len(walk.edges.keys), dtype=bool)
@@ -187,7 +188,7 @@ def write_retained(kept: int, hits: Hits, parts: Sequence[str], _: int) -> Refer
         is_everywhere[nodes[scopes == EVERYWHERE]] = True
     states = walk.reached[~np.isin(walk.reached, referenced, assume_unique=True, kind="sort")]
     scopes, nodes = walk.edges.split(states)
-    keys, realms = walk.keys_and_realms(states[(scopes == EVERYWHERE) | ((scopes != ACROSS) & ~is_everywhere[nodes])])
+    keys, realms = walk.keys_and_realms(states[(scopes == EVERYWHERE) | ~is_everywhere[nodes]])
     values = distinct(hits.folder.fingerprints.of(keys, realms))
     return ReferenceRuns(
         [hits.folder.write_values("edges/retained", values)], ReferredNames(set(pc.unique(realms).to_pylist()))
@@ -196,7 +197,7 @@ def write_retained(kept: int, hits: Hits, parts: Sequence[str], _: int) -> Refer
 
 def write_led_to(labels: Sequence[str], hits: Hits, parts: Sequence[str], _: int) -> Run | None:
     """Write hits of what edges lead to. The last label stands for objects that are kept themselves."""
-    walk = Walk.from_hits(hits, parts)
+    walk = Walk.from_hits(hits, parts, across=True)
     if not len(walk.reached):
         return None
     first = first_of_each(walk.hits, walk.begins).take(pa.array(walk.origins))

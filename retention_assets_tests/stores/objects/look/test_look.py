@@ -1,7 +1,5 @@
 """A look: what it answers for, whatever is asked of it afterwards, and what it does not answer for."""
 
-import pickle
-import random
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -16,13 +14,11 @@ import pytest
 
 from retention_assets.clock import now
 from retention_assets.errors import Refused
-from retention_assets.frames import sound_log
-from retention_assets.policy import Hold
 from retention_assets.stores.concurrency import TasksHere
 from retention_assets.stores.objects import hits, look
 from retention_assets.stores.objects.fingerprints import Fingerprints
 from retention_assets.stores.objects.folder import ScanFolder
-from retention_assets.stores.objects.hits import GivenKeys, witnesses_among
+from retention_assets.stores.objects.hits import GivenKeys
 from retention_assets.stores.objects.judge import Scan
 from retention_assets.stores.objects.listings import PathObjects
 from retention_assets.stores.objects.look import ObjectsLook, look_in
@@ -30,30 +26,10 @@ from retention_assets.stores.objects.references import ShareEnd
 from retention_assets.stores.objects.scan_result import ScanResult, SourceCount, own_peaks
 from retention_assets.stores.objects.store import ObjectsStore
 from retention_assets.stores.objects.tables import EDGES
-from retention_assets_tests.rounds import rounds
 from retention_assets_tests.stores.objects.environments import OLD, LocalObjects, SqlObjects, read_some, write_lines
-from retention_assets_tests.stores.objects.look.test_witnesses import asked, retained, scan_of, witnesses
+from retention_assets_tests.stores.objects.look.test_witnesses import asked, scan_of, witnesses
 from retention_assets_tests.stores.objects.references.sources import Said
 from retention_assets_tests.stores.objects.test_store import classes
-
-
-class ManyTasks(TasksHere):
-    """Tasks of which several would run at a time."""
-
-    slots = 2
-
-
-@dataclass
-class Shared(Said):
-    """A source in as many shares as are wanted."""
-
-    def shares(self, wanted: int) -> list[Any]:
-        return [(at, wanted) for at in range(wanted)]
-
-    def read(self, share: Any) -> Generator[pa.RecordBatch, None, ShareEnd]:
-        mine = replace(self, rows=self.rows[share[0] :: share[1]])
-        end = yield from Said.read(mine, share)
-        return end
 
 
 @dataclass(frozen=True)
@@ -78,47 +54,6 @@ class ListedAt(PathObjects):
     def __init__(self, begin: Callable[[], datetime]) -> None:
         super().__init__("/nowhere")
         object.__setattr__(self, "begin", begin)
-
-
-def test_any_subset_of_what_is_due_is_answered_for_as_all_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In however many tasks and pieces it is found: as sets of Python find it, and of each key the very same witness."""
-    for seed in range(rounds(50)):
-        random_ = random.Random(seed)
-        for name, sizes in {"TOGETHER": [1, 3, 1000], "_RUN": [1, 1000], "_HELD": [1, 3, 1000], "_GROUP": [1, 1000]}.items():
-            monkeypatch.setattr(hits, name, random_.choice(sizes))
-        keys = ["a", "b", "c", "d", "a/b", "a/b/c", "a/", "b/c", "d/"]
-        realms: list[str | None] = random_.choice([[None], ["r", "s"], [None, "r", "s"], [None, "r", "s", ""]])
-
-        def some(most: int, *columns: Sequence[str | None], random_: random.Random = random_) -> list[tuple[str | None, ...]]:
-            return [tuple(map(random_.choice, columns)) for _ in range(random_.randrange(most))]
-
-        said = [
-            Shared(some(6, keys, [None, *realms], [None, "who"]), f"source {n}", random_.random() < 0.5, at_once=2)
-            for n in range(random_.randrange(1, 4))
-        ]
-        over = [Shared(some(12, keys, keys, [None, *realms]), schema=EDGES) for _ in range(random_.randrange(3))]
-        pairs = [(realm, str(key)) for realm, key in some(12, realms, keys)]
-        scan = scan_of(said, over, due=InParts(sorted({key for _, key in pairs})))
-        found = travelled(look_in(ManyTasks(), scan, ScanFolder(str(tmp_path / str(seed)))))
-        assert found.fault is None
-        part = random_.sample(pairs, len(pairs) // 2)
-        whole, mine = (witnesses_of(found, some_) for some_ in (pairs, part))
-        assert mine == {pair: whole[pair] for pair in mine}
-        direct, all_of_them = retained(said, over, pairs)
-        assert whole.keys() == all_of_them, seed
-        assert mine.keys() == all_of_them & set(part), seed
-        assert {pair: whole[pair] for pair in direct} == direct, seed
-
-
-def travelled(found: ObjectsLook) -> ObjectsLook:
-    value: ObjectsLook = pickle.loads(pickle.dumps(found))
-    return value
-
-
-def witnesses_of(found: ObjectsLook, pairs: Sequence[tuple[str | None, str]]) -> dict[tuple[str | None, str], str]:
-    table = asked(*dict.fromkeys(pairs))
-    _, rows = witnesses_among(found.hits, found.labels, table)
-    return {(row["realm"], row["key"]): row["source"] for row in rows.to_pylist()}
 
 
 @pytest.fixture
@@ -300,31 +235,6 @@ def test_a_look_ends_when_it_is_told_to(tmp_path: Path) -> None:
     found = look_in(TasksHere(), scan, ScanFolder(str(tmp_path)))
     assert found.fault == "the check of references was stopped"
     assert len(read) == 3
-
-
-HELD = Hold.model_validate({"name": "trial", "datasets": ["blobs/*"], "transactions": ["a/held"]})
-
-
-def test_what_is_kept_leads_to_what_a_look_keeps_as_sets_say(folder: LocalObjects) -> None:
-    """Random edges between objects of each kind: whatever one that is kept leads to has a witness, and nothing else."""
-    keys = [f"a/{name}" for name in ("used", "held", "young", "odd", "x", "y", "z", "gone")]
-    for key in keys[:-1]:
-        folder.put(key, b".", now() if key == "a/young" else OLD)
-    folder.refers("a/used")
-    kinds = {"known_kinds": ["u", "h", "y", "x", "z"], "kind_of": {"pattern": "^a/(odd|[a-z])"}}
-    store = folder.store(edges=[{"lines": str(folder.folder / "edges.jsonl")}], **kinds)
-    for seed in range(rounds(6)):
-        random_ = random.Random(seed)
-        pairs = [(random_.choice(keys), random_.choice(keys)) for _ in range(random_.randrange(10))]
-        write_lines(folder.folder / "edges.jsonl", *({"from": begin, "to": end} for begin, end in pairs))
-        reached = {"a/used", "a/held", "a/young", "a/odd"}
-        while more := {end for begin, end in pairs if begin in reached} - reached:
-            reached |= more
-        over = {end for begin, end in pairs if begin in reached}
-        log = sound_log(read_some(store, {"blobs/a": keys}, (), (HELD,)))
-        found = {row["transaction"]: dict(row["attributes"]) for row in log.transactions.to_pylist()}
-        assert {key for key, said in found.items() if "witness" in said} == (over | {"a/used"}) - {"a/gone"}, seed
-        assert found["a/held"]["class"] == ("referenced" if "a/held" in over else "unreferenced"), seed
 
 
 def test_an_object_that_is_newer_than_the_list_keeps_what_it_leads_to(folder: LocalObjects) -> None:

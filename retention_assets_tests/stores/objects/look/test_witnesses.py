@@ -114,29 +114,3 @@ def test_a_long_chain_of_edges_is_walked_to_its_end() -> None:
     random.Random(1).shuffle(chain)
     [row] = found([Said([("0", None, "the first")])], (None, "2000"), over=edges(*chain))
     assert row[3] == "over the edge from 0, which the first refers to"
-
-
-def retained(said: Sequence[Said], over: Sequence[Said], pairs: Sequence[Pair]) -> tuple[dict[Pair, str], set[Pair]]:
-    """The first source of each key that is named itself, and all that are named, by the sentences of the contract."""
-
-    def agree(one: str | None, other: str | None) -> bool:
-        return one is None or other is None or one == other
-
-    def named(realm: str | None, key: str) -> str | None:
-        for source in said:
-            for thing, where, _ in source.rows:
-                below = source.names_folders and str(thing).endswith("/") and (key.startswith(str(thing)) or thing == "/")
-                if (thing == key or below) and agree(where, realm):
-                    return source.label
-        return None
-
-    direct, all_of_them = {}, set()
-    for realm, key in pairs:
-        if (witness := named(realm, key)) is not None:
-            direct[realm, key] = witness
-        near = {key}
-        while more := {str(a) for one in over for a, b, where in one.rows if b in near and agree(where, realm)} - near:
-            near |= more
-        if any(named(realm, one) for one in near):
-            all_of_them.add((realm, key))
-    return direct, all_of_them
