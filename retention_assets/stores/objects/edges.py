@@ -34,17 +34,10 @@ _LEADING, _AROUND = "edges/leading", "edges/around.parquet"
 
 @dataclass(frozen=True)
 class EdgeRuns:
-    """Files of edges, and of the fingerprints by which references may name the keys at which they begin."""
+    """A file of edges, and one of the fingerprints by which references may name the keys at which they begin."""
 
-    parts: tuple[str, ...]
-    begins: tuple[Run, ...]
-
-    @classmethod
-    def all_of(cls, every: Iterable["EdgeRuns"]) -> "EdgeRuns":
-        several = list(every)
-        return cls(
-            tuple(part for runs in several for part in runs.parts), tuple(run for runs in several for run in runs.begins)
-        )
+    part: str
+    begins: Run
 
 
 def write_edges(folder: ScanFolder, names_folders: bool, rows: ShareRows) -> EdgeRuns:
@@ -53,7 +46,7 @@ def write_edges(folder: ScanFolder, names_folders: bool, rows: ShareRows) -> Edg
         for batch in rows:
             begins += hashes_of(folder.fingerprints, batch["from"], folders=names_folders)
             writer.write_table(pa.Table.from_batches([batch]).select(EDGES.names).cast(EDGES))
-    return EdgeRuns((part,), (folder.write_values(f"{part}.begins", distinct(np.concatenate(begins))),))
+    return EdgeRuns(part, folder.write_values(f"{part}.begins", distinct(np.concatenate(begins))))
 
 
 @dataclass(frozen=True)
@@ -211,14 +204,16 @@ def write_led_to(labels: Sequence[str], hits: Hits, parts: Sequence[str], _: int
     return write_hits(hits.folder, "hits/over", hits_of(columns, sources, first["at"].to_numpy()))
 
 
-def write_leading(folder: ScanFolder, parts: Sequence[str], due: DueFingerprints, names_folders: bool, _: int) -> EdgeRuns:
+def write_leading(
+    folder: ScanFolder, parts: Sequence[str], due: DueFingerprints, names_folders: bool, _: int
+) -> EdgeRuns | None:
     """Write the edges from which due keys are reached, and the fingerprints of the keys at which they begin."""
     edges = CodedEdges.read(folder, parts)
     near = due.has(folder.fingerprints.of(edges.keys))
     near[edges.reached(np.flatnonzero(near), back=True)[0]] = True
     rows = np.flatnonzero(near[edges.ends])
     if not len(rows):
-        return EdgeRuns((), ())
+        return None
     with folder.writer(_AROUND, EDGES) as writer:
         for part in np.array_split(rows, -(-len(rows) // ROWS)):
             texts = (edges.keys.take(pa.array(ends[part])) for ends in (edges.begins, edges.ends))
@@ -226,7 +221,7 @@ def write_leading(folder: ScanFolder, parts: Sequence[str], due: DueFingerprints
             writer.write_table(pa.table([*texts, realms], names=EDGES.names).cast(EDGES))
     begins = edges.keys.take(pa.array(distinct(edges.begins[rows])))
     values = distinct(np.concatenate(hashes_of(folder.fingerprints, begins, folders=names_folders)))
-    return EdgeRuns((_AROUND,), (folder.write_values(_LEADING, values),))
+    return EdgeRuns(_AROUND, folder.write_values(_LEADING, values))
 
 
 def leading_keys(folder: ScanFolder) -> pa.Array:

@@ -4,9 +4,9 @@
 others hold intermediate fingerprints. The listing is read once, before every reference.
 """
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence, Sized
+from collections.abc import Callable, Generator, Iterator, Sequence, Sized
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -60,20 +60,28 @@ class Run:
 
 
 S = TypeVar("S", bound=Sized)
+Written = TypeVar("Written")
 
 
-def gathered(parts: Iterable[S], least: int) -> Iterator[list[S]]:
-    """Group consecutive parts, so that each group but the last has at least this many rows. Empty parts are left out."""
-    group, rows = list[S](), 0
-    for part in parts:
+class Pieces(Generic[S, Written]):
+    """Collects parts, and writes as many together as have at least so many rows; the last ones when it is closed."""
+
+    def __init__(self, least: int, write: Callable[[Sequence[S], int], Written]) -> None:
+        self._least, self._write = least, write
+        self._parts: list[S] = []
+        self._written: list[Written] = []
+
+    def add(self, part: S) -> None:
         if len(part):
-            group.append(part)
-            rows += len(part)
-        if rows >= least:
-            yield group
-            group, rows = [], 0
-    if group:
-        yield group
+            self._parts.append(part)
+        if sum(map(len, self._parts)) >= self._least:
+            self.close()
+
+    def close(self) -> list[Written]:
+        if self._parts:
+            self._written.append(self._write(self._parts, len(self._written)))
+            self._parts = []
+        return self._written
 
 
 @dataclass(frozen=True)
@@ -207,15 +215,20 @@ class ListingRows:
 
 def write_listing(settings: ObjectsSettings, folder: ScanFolder, rows: ShareRows) -> tuple[str, int]:
     """Write a share; return its file, and its rows that are in no reserved realm."""
-    only_dataset, part, counted = constant_dataset(settings), f"{rows.name}.parquet", 0
+    only_dataset, part = constant_dataset(settings), f"{rows.name}.parquet"
+
+    def write(batches: Sequence[pa.RecordBatch], _: int) -> int:
+        table = pa.Table.from_batches(batches).combine_chunks()
+        hashes = folder.fingerprints.of(join_chunks(table["key"]), join_chunks(table["realm"]))
+        columns = [_column(table, column, only_dataset) for column in LISTED if column.name != "fingerprint"]
+        writer.write_table(pa.table([*columns, pa.array(hashes)], schema=LISTED))
+        return int(np.count_nonzero(~mask_of(table["realm"], is_reserved)))
+
     with folder.writer(f"{OBJECTS}/{part}", LISTED) as writer:
-        for batches in gathered((with_names(batch, settings) for batch in rows), ROWS):
-            table = pa.Table.from_batches(batches).combine_chunks()
-            hashes = folder.fingerprints.of(join_chunks(table["key"]), join_chunks(table["realm"]))
-            columns = [_column(table, column, only_dataset) for column in LISTED if column.name != "fingerprint"]
-            writer.write_table(pa.table([*columns, pa.array(hashes)], schema=LISTED))
-            counted += int(np.count_nonzero(~mask_of(table["realm"], is_reserved)))
-    return part, counted
+        pieces = Pieces(ROWS, write)
+        for batch in rows:
+            pieces.add(with_names(batch, settings))
+        return part, sum(pieces.close())
 
 
 def _column(table: pa.Table, field: pa.Field, only_dataset: str | None) -> pa.Array:

@@ -7,7 +7,7 @@ realm."""
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, Generic
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +23,7 @@ from retention_assets.stores.objects.fingerprints import (
     distinct,
     lookups,
 )
-from retention_assets.stores.objects.folder import ReferenceRuns, Run, S, ScanFolder, gathered, mask_of
+from retention_assets.stores.objects.folder import Pieces, ReferenceRuns, Run, ScanFolder, mask_of
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.objects.sources import LookStopped, ShareRows
 from retention_assets.stores.objects.tables import realms_of_keys
@@ -55,19 +55,19 @@ def write_due(
 ) -> list[Run]:
     """Write fingerprints of due keys, except in realms being purged, where references do not count."""
 
-    def hashes() -> Iterator[Hashes]:
-        for batch in due.read(part):
-            if is_stopped():
-                raise LookStopped
-            keys = batch["transaction"].cast(pa.string())
-            if purging:
-                keys = keys.filter(pa.array(~in_purging_realms(keys, settings, purging)))
-            yield from hashes_of(folder.fingerprints, keys, folders=folders)
+    def write(hashes: Sequence[Hashes], number: int) -> Run:
+        return folder.write_values(f"due/{part:06d}-{number:04d}", distinct(np.concatenate(hashes)))
 
-    return [
-        folder.write_values(f"due/{part:06d}-{number:04d}", distinct(np.concatenate(values)))
-        for number, values in enumerate(gathered(hashes(), _RUN))
-    ]
+    pieces = Pieces(_RUN, write)
+    for batch in due.read(part):
+        if is_stopped():
+            raise LookStopped
+        keys = batch["transaction"].cast(pa.string())
+        if purging:
+            keys = keys.filter(pa.array(~in_purging_realms(keys, settings, purging)))
+        for hashes in hashes_of(folder.fingerprints, keys, folders=folders):
+            pieces.add(hashes)
+    return pieces.close()
 
 
 def hashes_of(fingerprints: Fingerprints, keys: pa.Array, *, folders: bool) -> list[Hashes]:
@@ -166,22 +166,6 @@ def write_hits(folder: ScanFolder, name: str, hits: pa.Table) -> Run:
     return Run(name, len(hits))
 
 
-class _Gathering(Generic[S]):
-    """Collects parts, and writes them in files of at least so many rows."""
-
-    def __init__(self, least: int, write: Callable[[Sequence[S], int], Run]) -> None:
-        self._least, self._write = least, write
-        self._parts: list[S] = []
-        self.runs: list[Run] = []
-
-    def add(self, part: S, *, is_last: bool = False) -> None:
-        if len(part):
-            self._parts.append(part)
-        if self._parts and (is_last or sum(map(len, self._parts)) >= self._least):
-            self.runs.append(self._write(self._parts, len(self.runs)))
-            self._parts = []
-
-
 @dataclass(frozen=True)
 class ReadReferences:
     """Reads a share of a source. References to wanted keys become hits; fingerprints of all are written for a scan."""
@@ -194,8 +178,8 @@ class ReadReferences:
     turn: int = 0
 
     def __call__(self, rows: ShareRows) -> ReferenceRuns:
-        hits = _Gathering[pa.Table](_HELD, partial(self._write_hits, rows.name))
-        hashes = _Gathering[Hashes](_REFERENCES, partial(self._write_hashes, rows))
+        hits = Pieces(_HELD, partial(self._write_hits, rows.name))
+        hashes = Pieces(_REFERENCES, partial(self._write_hashes, rows))
         names, before, fingerprints = ReferredNames(), 0, self.folder.fingerprints
         for batch in rows:
             keys, folders = batch["object"], names.note(batch, rows.source.names_folders)
@@ -213,9 +197,7 @@ class ReadReferences:
                 columns = {"key": named["object"], "realm": named["realm"], "from": named["from"], "folder": is_folder}
                 hits.add(hits_of(columns, rows.number, before + at))
             before += len(batch)
-        hits.add(HITS.empty_table(), is_last=True)
-        hashes.add(np.zeros(0, dtype=np.uint64), is_last=True)
-        return ReferenceRuns(hashes.runs, names, hits.runs)
+        return ReferenceRuns(hashes.close(), names, hits.close())
 
     def _write_hits(self, name: str, tables: Sequence[pa.Table], number: int) -> Run:
         hits = pa.concat_tables(tables)

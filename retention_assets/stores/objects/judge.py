@@ -82,17 +82,18 @@ class Judge:
         # number of the source that stands for objects that are kept without references
         self.kept = len(scan.references)
         # edges to walk along
-        self._around = EdgeRuns((), ())
+        self._around: list[EdgeRuns] = []
 
     def read(self, due: DueFingerprints | None = None) -> None:
         """Read all edges and references: those that may matter to what is due, if that is given."""
         scan, folder, settings = self.scan, self.folder, self.scan.settings
         names_folders = any(source.names_folders for source in scan.references)
         self.edges = self._read(scan.edges, partial(write_edges, folder, names_folders), settings.edges, kind="edges by ")
-        self._around = EdgeRuns.all_of(share.result for share in self.edges if share.end.rows)
-        if due is not None and self._around.parts:
-            [self._around] = self.tasks.run(partial(write_leading, folder, self._around.parts, due, names_folders), 1)
-        leading = DueFingerprints.of(folder, self._around.begins).buckets
+        self._around = [share.result for share in self.edges if share.end.rows]
+        if due is not None and self._around:
+            lead = partial(write_leading, folder, [runs.part for runs in self._around], due, names_folders)
+            self._around = [runs for runs in self.tasks.run(lead, 1) if runs]
+        leading = DueFingerprints.of(folder, [runs.begins for runs in self._around]).buckets
         for turn, bucket in enumerate([()] if due is None else due.buckets):
             # Leading keys are few, so they are only looked up with the first bucket.
             wanted = [runs for runs in (bucket, *(() if turn else leading)) if runs]
@@ -131,18 +132,19 @@ class Judge:
     ) -> Result | None:
         """Run a step that walks along edges from what is referred to or kept, unless there is no edge or nothing of that kind.
         `listed` is the listing of a scan."""
-        parts, tasks, holds = self._around.parts, self.tasks.slots, self.scan.holds
-        if not parts:
+        tasks, holds = self.tasks.slots, self.scan.holds
+        if not self._around:
             return None
         if listed is None:
             about = self.scan.listing, self.scan.settings
             candidates: Candidates = partial(_candidates_in_place, self.folder, *about, rules, holds, tasks)
         else:
             tasks = max(1, min(tasks, len(listed.parts)))
-            candidates = partial(_candidates_in_listing, listed, self._around.begins, rules, holds, tasks)
+            begins = [runs.begins for runs in self._around]
+            candidates = partial(_candidates_in_listing, listed, begins, rules, holds, tasks)
         kept = self.tasks.run(partial(find_kept, self.folder, candidates, self.kept), tasks)
         hits = replace(self.hits, runs=(*self.hits.runs, *(run for run in kept if run)))
-        return self.tasks.run(partial(step, hits, parts), 1)[0] if hits.runs else None
+        return self.tasks.run(partial(step, hits, [runs.part for runs in self._around]), 1)[0] if hits.runs else None
 
 
 def _candidates_in_listing(
