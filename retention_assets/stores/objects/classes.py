@@ -50,11 +50,8 @@ class ClassRules:
     purging: frozenset[str] = frozenset()
     known_kinds: frozenset[str] | None = None
     handled: frozenset[str] | None = None
-
-
-def cut_off_at(settings: ObjectsSettings, present: datetime) -> datetime:
-    """Instant after which objects are young."""
-    return min(settings.min_age.before(present), FLOOR.before(present))
+    # they keep an object from which edges lead on, and change no class
+    holds: Sequence[Keeper] = ()
 
 
 def class_rules(
@@ -62,7 +59,7 @@ def class_rules(
 ) -> ClassRules:
     """Rules by the settings. `heard` are the realms of each source's references; None if no source was read."""
     return ClassRules(
-        cut_off=micros(cut_off_at(settings, present)),
+        cut_off=micros(min(settings.min_age.before(present), FLOOR.before(present))),
         purging=frozenset(purging),
         known_kinds=None if settings.known_kinds is None else frozenset(settings.known_kinds),
         handled=None if heard is None else _covered_realms(settings, heard),
@@ -97,10 +94,10 @@ def classes_of(objects: pa.Table, retained: Bools, rules: ClassRules) -> Small:
     return classes
 
 
-def why_kept(objects: pa.Table, rules: ClassRules, holds: Sequence[Keeper]) -> pa.Array:
+def why_kept(objects: pa.Table, rules: ClassRules) -> pa.Array:
     """Reason why each object is kept, null if it is not; `objects` has the columns of `KEPT`."""
     reasons = _REASON_OF.take(pa.array(classes_of(objects, np.zeros(len(objects), dtype=bool), rules)))
-    return pc.coalesce(reasons, held_by(objects, holds)) if holds else reasons
+    return pc.coalesce(reasons, held_by(objects, rules.holds)) if rules.holds else reasons
 
 
 def held_by(objects: pa.Table, holds: Sequence[Keeper]) -> pa.Array:

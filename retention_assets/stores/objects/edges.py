@@ -176,9 +176,8 @@ def write_retained(kept: int, hits: Hits, parts: Sequence[str], _: int) -> Refer
     referenced = np.unique(walk.begins[walk.hits["source"].to_numpy() != kept])
     # Keys that are retained in every realm are written once, without a realm.
     is_everywhere = np.zeros(len(walk.edges.keys), dtype=bool)
-    for states in (referenced, walk.reached):
-        scopes, nodes = walk.edges.split(states)
-        is_everywhere[nodes[scopes == EVERYWHERE]] = True
+    scopes, nodes = walk.edges.split(np.append(referenced, walk.reached))
+    is_everywhere[nodes[scopes == EVERYWHERE]] = True
     states = walk.reached[~np.isin(walk.reached, referenced, assume_unique=True, kind="sort")]
     scopes, nodes = walk.edges.split(states)
     keys, realms = walk.keys_and_realms(states[(scopes == EVERYWHERE) | ~is_everywhere[nodes]])

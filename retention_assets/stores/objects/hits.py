@@ -29,8 +29,8 @@ from retention_assets.stores.objects.sources import LookStopped, ShareRows
 from retention_assets.stores.objects.tables import realms_of_keys
 from retention_assets.stores.protocol import DueTransactions
 
-# fingerprints per file
-_RUN = 1 << 23
+# fingerprints per file, and references of a share that are held in memory
+_RUN = 1 << 22
 # fingerprints looked up together: 8 bytes each, and 4 for the index
 TOGETHER = 1 << 25
 
@@ -142,17 +142,15 @@ HITS = pa.schema(
 # realm of what edges of several realms lead to: it names only objects without a realm, for none has this name
 ACROSS_REALMS = "*"
 _GROUP = 1 << 12
-# hits, and references of a share, that are held in memory
+# hits per file
 _HELD = 1 << 17
-_REFERENCES = 1 << 22
-_SAME = ["key", "realm", "folder"]
 
 
-def hits_of(columns: Mapping[str, Any], source: pa.Array | int, at: Ints, folder: bool = False) -> pa.Table:
+def hits_of(columns: Mapping[str, Any], source: pa.Array | int, at: Ints) -> pa.Table:
     """Build rows of HITS; by default they are direct."""
     rows = len(at)
     numbers = source if isinstance(source, pa.Array) else pa.repeat(pa.scalar(source, pa.int32()), rows)
-    defaults = {"folder": pa.repeat(folder, rows), "via": pa.nulls(rows, pa.string())}
+    defaults = {"folder": pa.repeat(False, rows), "via": pa.nulls(rows, pa.string())}
     return pa.table({**defaults, **columns, "source": numbers, "at": pa.array(at)}).select(HITS.names)
 
 
@@ -179,19 +177,17 @@ class ReadReferences:
 
     def __call__(self, rows: ShareRows) -> ReferenceRuns:
         hits = Pieces(_HELD, partial(self._write_hits, rows.name))
-        hashes = Pieces(_REFERENCES, partial(self._write_hashes, rows))
+        hashes = Pieces(_RUN, partial(self._write_hashes, rows))
         names, before, fingerprints = ReferredNames(), 0, self.folder.fingerprints
         for batch in rows:
             keys, folders = batch["object"], names.note(batch, rows.source.names_folders)
-            own = None
+            own = fingerprints.of(keys, batch["realm"] if self.is_scan else None, folders)
             if self.is_scan:
-                own = fingerprints.of(keys, batch["realm"], folders)
                 hashes.add(own)
             if self.wanted:
                 # without realms, these are the same
-                if own is None or self.has_realms:
-                    own = fingerprints.of(keys, folders=folders)
-                at = np.flatnonzero(self._is_wanted(own))
+                plain = fingerprints.of(keys, folders=folders) if self.is_scan and self.has_realms else own
+                at = np.flatnonzero(self._is_wanted(plain))
                 named = batch.take(pa.array(at))
                 is_folder = pa.array(np.zeros(len(at), dtype=bool) if folders is None else folders[at])
                 columns = {"key": named["object"], "realm": named["realm"], "from": named["from"], "folder": is_folder}
@@ -203,7 +199,7 @@ class ReadReferences:
         hits = pa.concat_tables(tables)
         numbered = hits.append_column("row", pa.array(np.arange(len(hits))))
         # the first of references that name the same is enough
-        first = numbered.group_by(_SAME, use_threads=False).aggregate([("row", "min")])["row_min"]
+        first = numbered.group_by(["key", "realm", "folder"], use_threads=False).aggregate([("row", "min")])["row_min"]
         return write_hits(self.folder, f"hits/{name}-{self.turn:03d}-{number:04d}", hits.take(first))
 
     def _write_hashes(self, rows: ShareRows, parts: Sequence[Hashes], number: int) -> Run:

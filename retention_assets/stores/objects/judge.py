@@ -24,7 +24,7 @@ from retention_assets.stores.objects.classes import ClassRules, held_by, why_kep
 from retention_assets.stores.objects.edges import Candidates, EdgeRuns, find_kept, leading_keys, write_edges, write_leading
 from retention_assets.stores.objects.fingerprints import SALT_BYTES, ReferredNames
 from retention_assets.stores.objects.folder import KEPT, ListedObjects, ReferenceRuns, Run, ScanFolder
-from retention_assets.stores.objects.hits import DueFingerprints, Hits, ReadReferences, load
+from retention_assets.stores.objects.hits import DueFingerprints, Hits, ReadReferences, load, write_due
 from retention_assets.stores.objects.listings import open_listing
 from retention_assets.stores.objects.references import open_edges, open_references
 from retention_assets.stores.objects.scan_result import ScanResult, find_losses
@@ -84,37 +84,44 @@ class Judge:
         # edges to walk along
         self._around: list[EdgeRuns] = []
 
+    def write_due(self) -> DueFingerprints:
+        """Write down what a look asks about."""
+        due, scan = self.scan.due, self.scan
+        assert due is not None, "a scan asks about everything"
+        write = partial(write_due, self.folder, due, scan.settings, scan.purging, self._names_folders, scan.is_stopped)
+        return DueFingerprints.of(self.folder, [run for runs in self.tasks.run(write, due.parts) for run in runs if run.values])
+
     def read(self, due: DueFingerprints | None = None) -> None:
         """Read all edges and references: those that may matter to what is due, if that is given."""
         scan, folder, settings = self.scan, self.folder, self.scan.settings
-        names_folders = any(source.names_folders for source in scan.references)
-        self.edges = self._read(scan.edges, partial(write_edges, folder, names_folders), settings.edges, kind="edges by ")
+        write = partial(write_edges, folder, self._names_folders)
+        self.edges = self._read(scan.edges, settings.edges, write, "edges by ")
         self._around = [share.result for share in self.edges if share.end.rows]
         if due is not None and self._around:
-            lead = partial(write_leading, folder, [runs.part for runs in self._around], due, names_folders)
+            lead = partial(write_leading, folder, [runs.part for runs in self._around], due, self._names_folders)
             self._around = [runs for runs in self.tasks.run(lead, 1) if runs]
         leading = DueFingerprints.of(folder, [runs.begins for runs in self._around]).buckets
         for turn, bucket in enumerate([()] if due is None else due.buckets):
             # Leading keys are few, so they are only looked up with the first bucket.
             wanted = [runs for runs in (bucket, *(() if turn else leading)) if runs]
             read = ReadReferences(folder, wanted, settings.has_realms, due is None, turn)
-            self.references += self._read(scan.references, read, settings.references, settings.rates.references)
+            self.references += self._read(scan.references, settings.references, read)
 
     def _read(
-        self,
-        sources: Sequence[RowSource],
-        read: ReadRows[Result],
-        about: Sequence[SourceSettings],
-        rate: float = 0,
-        kind: str = "",
+        self, sources: Sequence[RowSource], about: Sequence[SourceSettings], read: ReadRows[Result], kind: str = ""
     ) -> list[ShareRead[Result]]:
         scan, settings = self.scan, self.scan.settings
+        rate = 0 if kind else settings.rates.references
         done = read_whole(self.tasks, sources, read, rate=rate, has_realms=settings.has_realms, is_stopped=scan.is_stopped)
         # The losses of a scan are found by its exact counts.
         counts = count_sources(sources, about, done, kind) if scan.due is not None else []
         if losses := find_losses(settings.brakes, counts, scan.last, now()):
             raise SourceNotWhole(f"{'; '.join(losses)}; or scan again (`retention run --mark-only`).")
         return done
+
+    @property
+    def _names_folders(self) -> bool:
+        return any(source.names_folders for source in self.scan.references)
 
     @property
     def names(self) -> list[ReferredNames]:
@@ -132,60 +139,50 @@ class Judge:
     ) -> Result | None:
         """Run a step that walks along edges from what is referred to or kept, unless there is no edge or nothing of that kind.
         `listed` is the listing of a scan."""
-        tasks, holds = self.tasks.slots, self.scan.holds
         if not self._around:
             return None
+        scan, tasks, rules = self.scan, self.tasks.slots, replace(rules, holds=self.scan.holds)
         if listed is None:
-            about = self.scan.listing, self.scan.settings
-            candidates: Candidates = partial(_candidates_in_place, self.folder, *about, rules, holds, tasks)
+            candidates: Candidates = partial(_candidates_in_place, self.folder, scan.listing, scan.settings, rules, tasks)
         else:
-            tasks = max(1, min(tasks, len(listed.parts)))
-            begins = [runs.begins for runs in self._around]
-            candidates = partial(_candidates_in_listing, listed, begins, rules, holds, tasks)
+            tasks, begins = max(1, min(tasks, len(listed.parts))), [runs.begins for runs in self._around]
+            candidates = partial(_candidates_in_listing, listed, begins, rules, tasks)
         kept = self.tasks.run(partial(find_kept, self.folder, candidates, self.kept), tasks)
         hits = replace(self.hits, runs=(*self.hits.runs, *(run for run in kept if run)))
-        return self.tasks.run(partial(step, hits, [runs.part for runs in self._around]), 1)[0] if hits.runs else None
+        walk = partial(step, hits, [runs.part for runs in self._around])
+        return self.tasks.run(walk, 1)[0] if hits.runs else None
 
 
 def _candidates_in_listing(
-    listed: ListedObjects, begins: Sequence[Run], rules: ClassRules, holds: Sequence[Keeper], tasks: int, number: int
+    listed: ListedObjects, begins: Sequence[Run], rules: ClassRules, tasks: int, number: int
 ) -> Iterator[tuple[pa.Table, pa.Array]]:
     # of every `tasks`-th part
     keys = load(listed.folder, begins)
     for part in range(number, len(listed.parts), tasks):
         for table in listed.read(part, KEPT):
             objects = table.filter(pa.array(keys.has(listed.folder.fingerprints.of(join_chunks(table["key"])))))
-            yield objects, why_kept(objects, rules, holds)
+            yield objects, why_kept(objects, rules)
 
 
 def _candidates_in_place(
-    folder: ScanFolder,
-    listing: ObjectListing,
-    settings: ObjectsSettings,
-    rules: ClassRules,
-    holds: Sequence[Keeper],
-    tasks: int,
-    number: int,
+    folder: ScanFolder, listing: ObjectListing, settings: ObjectsSettings, rules: ClassRules, tasks: int, number: int
 ) -> Iterator[tuple[pa.Table, pa.Array]]:
     # of every `tasks`-th key
 
     def named(batches: Iterable[pa.RecordBatch]) -> pa.Table:
         return pa.Table.from_batches([with_names(batch, settings) for batch in batches], NAMED)
 
-    def others(keys: pa.Array, objects: pa.Table) -> pa.Array:
-        return keys.filter(pc.invert(pc.is_in(keys, join_chunks(objects["key"]))))
-
     keys = leading_keys(folder)
     keys = keys.take(pa.array(np.arange(number, len(keys), tasks)))
     listed = named(listing.find(keys.to_pylist()))
-    yield listed, why_kept(listed, rules, holds)
-    absent = others(keys, listed)
+    yield listed, why_kept(listed, rules)
+    absent = keys.filter(pc.invert(pc.is_in(keys, join_chunks(listed["key"]))))
     if isinstance(listing, FinishedListing) and listing.place is not None:
         # A list does not name objects newer than itself.
         unlisted = named(listing.place.find(absent.to_pylist()))
         yield unlisted, pa.repeat("is not in the listing", len(unlisted))
-        absent = others(absent, unlisted)
-    if holds and len(absent):
+        absent = absent.filter(pc.invert(pc.is_in(absent, join_chunks(unlisted["key"]))))
+    if rules.holds and len(absent):
         # in the trash, where a hold keeps it
         aside = named([objects_batch(absent, {})])
-        yield aside, held_by(aside, holds)
+        yield aside, held_by(aside, rules.holds)

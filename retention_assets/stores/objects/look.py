@@ -37,7 +37,6 @@ from retention_assets.stores.objects.hits import (
     text_of,
     within_realms,
     witnesses_among,
-    write_due,
 )
 from retention_assets.stores.objects.judge import Judge, Scan
 from retention_assets.stores.objects.scan_result import ObjectClass
@@ -129,7 +128,7 @@ def look_in(tasks: Tasks, scan: Scan, folder: ScanFolder) -> ObjectsLook:
     look = ObjectsLook(folder, began, began, DueFingerprints(folder), Hits(folder, ()), labels, purging=scan.purging)
     try:
         folder.make(*FOLDERS)
-        look = replace(look, due=_write_due(judge))
+        look = replace(look, due=judge.write_due())
         if not look.due.buckets:
             return look
         # Taken before sources are read: whatever is written later is younger.
@@ -140,15 +139,6 @@ def look_in(tasks: Tasks, scan: Scan, folder: ScanFolder) -> ObjectsLook:
         return replace(look, hits=replace(judge.hits, runs=(*judge.hits.runs, *([over] if over else []))))
     except Exception as fault:  # noqa: BLE001 - a source may be anybody's, and so may what it raises
         return replace(look, fault=error_text(fault))
-
-
-def _write_due(judge: Judge) -> DueFingerprints:
-    scan = judge.scan
-    assert scan.due is not None, "a look asks about what is due"
-    names_folders = any(source.names_folders for source in scan.references)
-    write = partial(write_due, judge.folder, scan.due, scan.settings, scan.purging, names_folders, scan.is_stopped)
-    written = judge.tasks.run(write, scan.due.parts)
-    return DueFingerprints.of(judge.folder, [run for runs in written for run in runs if run.values])
 
 
 @contextmanager

@@ -9,8 +9,9 @@ from itertools import pairwise
 
 from retention_assets.clock import now
 from retention_assets.errors import Refused
+from retention_assets.policy.durations import from_micros
 from retention_assets.stores.concurrency import Result, Tasks, TasksHere
-from retention_assets.stores.objects.classes import LOGGED, class_rules, cut_off_at
+from retention_assets.stores.objects.classes import LOGGED, class_rules
 from retention_assets.stores.objects.edges import write_retained
 from retention_assets.stores.objects.fingerprints import ReferredNames
 from retention_assets.stores.objects.folder import (
@@ -51,39 +52,35 @@ _SMALL = 1 << 20
 
 def scan_in(tasks: Tasks, scan: Scan, folder: ScanFolder) -> ScanResult:
     """List, read the references, and write into an empty folder what each object is. Anything incomplete raises."""
-    return _ScanRun(tasks, scan, folder).run()
+    return _Scanning(tasks, scan, folder).run()
 
 
-class _ScanRun:
-    def __init__(self, tasks: Tasks, scan: Scan, folder: ScanFolder) -> None:
-        self._judge = Judge(tasks, scan, folder)
-        self._tasks, self._scan, self._folder = tasks, scan, self._judge.folder
-
+class _Scanning(Judge):
     def run(self) -> ScanResult:
-        scan, judge, started = self._scan, self._judge, now()
-        self._folder.make(*FOLDERS)
+        scan, started = self.scan, now()
+        self.folder.make(*FOLDERS)
         listed_as_of, listed = self._list()
         with _failing(scan, "a source"):
-            judge.read()
-        names, references = judge.names, [run for share in judge.references for run in share.result.runs]
+            self.read()
+        names, references = self.names, [run for share in self.references for run in share.result.runs]
         # A listing from the future makes no object older.
         present = min(listed_as_of, now(), scan.as_of or listed_as_of)
         rules = class_rules(scan.settings, present, scan.purging, [source.realms for source in names])
         with _failing(scan, "the edges"):
-            walked = judge.walk(partial(write_retained, judge.kept), rules, listed)
+            walked = self.walk(partial(write_retained, self.kept), rules, listed)
         over_edges = walked.runs if walked else []
         reached = sum(run.values for run in over_edges)
         wanted = scan.settings.filter
         size = BloomSize.of(self._expected(wanted), wanted.fpp) if isinstance(wanted, BloomFilter) else None
         if size:
             files = [run.name for run in (*references, *over_edges)]
-            self._step("the filter", partial(fill_bloom, self._folder, size, files), 1)
+            self._step("the filter", partial(fill_bloom, self.folder, size, files), 1)
         every = ReferredNames.all_of([*names, *([walked.names] if walked else [])])
         ask = partial(ask_objects, listed, every, scan.settings.has_realms)
         asked = self._step("the listing", ask, len(listed.parts))
         asked_runs = [run for part in asked for run in part]
         bounds = self._bounds(max(sum(run.values for run in runs) for runs in (references, asked_runs)))
-        match = MatchObjects(references, len(scan.references), over_edges, asked_runs, self._folder, bounds, size)
+        match = MatchObjects(references, len(scan.references), over_edges, asked_runs, self.folder, bounds, size)
         matched = self._step("the judgement", match, len(bounds))
         distinct = sum(part.distinct for part in matched)
         effective_fpp = self._rate(distinct + reached, size)
@@ -91,17 +88,17 @@ class _ScanRun:
         groups: dict[Group, list[int]] = {}
         for part in self._step("the judgement", classify, len(asked)):
             add_groups(groups, part)
-        counts = count_sources(scan.references, scan.settings.references, judge.references)
+        counts = count_sources(scan.references, scan.settings.references, self.references)
         for number, (count, source) in enumerate(zip(counts, names, strict=True)):
             count.distinct = sum(part.of_sources[number] for part in matched)
             count.realms = len(source.realms - {None})
-            count.seconds = sum(share.seconds for share in judge.references if share.source == number)
+            count.seconds = sum(share.seconds for share in self.references if share.source == number)
         result = ScanResult(
             store=scan.settings.name,
             started_at=started,
             finished_at=now(),
             listing_as_of=listed_as_of,
-            cut_off=cut_off_at(scan.settings, present),
+            cut_off=from_micros(rules.cut_off),
             salt=scan.salt.hex(),
             filter=wanted.kind,
             effective_fpp=effective_fpp,
@@ -109,9 +106,9 @@ class _ScanRun:
             unresolved_references=distinct - sum(part.matched for part in matched),
             classes=_class_counts(groups),
             sources=counts,
-            edges=sum(share.end.rows for share in judge.edges),
+            edges=sum(share.end.rows for share in self.edges),
             over_edges=reached,
-            edge_sources=count_sources(scan.edges, scan.settings.edges, judge.edges, "edges by "),
+            edge_sources=count_sources(scan.edges, scan.settings.edges, self.edges, "edges by "),
             references_shrink=scan.settings.brakes.references_shrink,
         )
         result.scanned, result.scanned_bytes = result.total()
@@ -119,11 +116,11 @@ class _ScanRun:
         return result
 
     def _list(self) -> tuple[datetime, ListedObjects]:
-        scan = self._scan
+        scan = self.scan
         with _failing(scan, "the listing"):
             as_of = scan.listing.begin()
-            write = partial(write_listing, scan.settings, self._folder)
-            listed = read_whole(self._tasks, [ListingRows(scan.listing)], write, rate=scan.settings.rates.scan)
+            write = partial(write_listing, scan.settings, self.folder)
+            listed = read_whole(self.tasks, [ListingRows(scan.listing)], write, rate=scan.settings.rates.scan)
         before = scan.last.scanned if scan.last else 0
         if before and not sum(share.result[1] for share in listed) and before > scan.count_swept():
             raise ScanFailed(
@@ -131,27 +128,27 @@ class _ScanRun:
                 f"nothing is listed, and the last scan had {before:,} objects. Look whether the place is the right"
                 " one, and whether it can be read.",
             )
-        return as_of, ListedObjects(self._folder, [share.result[0] for share in listed if share.end.rows])
+        return as_of, ListedObjects(self.folder, [share.result[0] for share in listed if share.end.rows])
 
     def _bounds(self, values: int) -> list[tuple[int, int]]:
-        tasks = max(-(-values // _TOGETHER), self._tasks.slots if values > _SMALL else 1)
+        tasks = max(-(-values // _TOGETHER), self.tasks.slots if values > _SMALL else 1)
         count = min(RANGES, tasks)
         return list(pairwise(RANGES * number // count for number in range(count + 1)))
 
     def _expected(self, wanted: BloomFilter) -> int:
         # The filter also holds what edges reach.
-        refused, last = self._scan.refused, self._scan.last
+        refused, last = self.scan.refused, self.scan.last
         known = refused or (last.distinct_references + last.over_edges if last else 0)
         return round(known * wanted.growth) if known else wanted.expected
 
     def _rate(self, retained: int, size: BloomSize | None) -> float:
-        wanted = self._scan.settings.filter
+        wanted = self.scan.settings.filter
         if size is None or not isinstance(wanted, BloomFilter):
             return retained / 2**64
         rate = size.rate(retained)
         if rate > wanted.max_fpp:
             raise ScanFailed(
-                self._scan.settings.name,
+                self.scan.settings.name,
                 f"the Bloom filter was sized for {self._expected(wanted):,} references, and {retained:,} distinct ones were"
                 f" found, with which it errs at a rate of {rate:.3g}, above max_fpp {wanted.max_fpp:.3g}. The next scan sizes"
                 f" it for {round(retained * wanted.growth):,}.",
@@ -160,8 +157,8 @@ class _ScanRun:
         return rate
 
     def _step(self, name: str, step: Callable[[int], Result], count: int) -> list[Result]:
-        with _failing(self._scan, name):
-            return self._tasks.run(step, count) if count else []
+        with _failing(self.scan, name):
+            return self.tasks.run(step, count) if count else []
 
 
 @contextmanager

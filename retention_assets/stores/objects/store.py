@@ -4,9 +4,9 @@ records the object as the sweep's second look saw it: only that very object is d
 import hashlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import replace
 from datetime import datetime
 from functools import cached_property, partial
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -192,9 +192,8 @@ class ObjectsStore(Store):
         is_stopped: Callable[[], bool] = never,
         holds: Sequence[Keeper] = (),
     ) -> ObjectsLook:
-        scan = replace(
-            self._scan_of(due, purging, holds), last=ScanResult.from_json(last) if last else None, is_stopped=is_stopped
-        )
+        before = ScanResult.from_json(last) if last else None
+        scan = self._scan_of(due, purging, holds, last=before, is_stopped=is_stopped)
         return look_in(tasks, scan, ScanFolder(folder, opened))
 
     def answer_by(self, look: object) -> None:
@@ -223,8 +222,8 @@ class ObjectsStore(Store):
         in_sight = set(self._look_at(dataset, [*found])["key"].to_pylist())
         return {key: text for key, text in found.items() if key not in in_sight}
 
-    def _scan_of(self, due: DueTransactions, purging: Collection[str], holds: Sequence[Keeper]) -> Scan:
-        return Scan.of(self.settings, due=due, purging=frozenset(purging), holds=holds)
+    def _scan_of(self, due: DueTransactions, purging: Collection[str], holds: Sequence[Keeper], **facts: Any) -> Scan:
+        return Scan.of(self.settings, due=due, purging=frozenset(purging), holds=holds, **facts)
 
     def prepare(self, dataset: str, transactions: Sequence[str]) -> list[PreparedTarget]:
         """Targets as they were judged; those not read before, as they are now."""

@@ -185,7 +185,7 @@ def test_many_ranges_and_runs_give_the_same(filter_: dict[str, object], monkeypa
         filter=filter_,
     )  # fmt: skip
     for module, name, value in (
-        (scans, "_TOGETHER", 40), (hits, "_REFERENCES", 20), (judging, "_ASKED", 20), (judging, "_CELL", 4),
+        (scans, "_TOGETHER", 40), (hits, "_RUN", 20), (judging, "_ASKED", 20), (judging, "_CELL", 4),
         # A part is read in two tables, each of which is asked about by itself.
         (listed_objects, "ROWS", 16), (sources, "_MOST", 32),
     ):  # fmt: skip

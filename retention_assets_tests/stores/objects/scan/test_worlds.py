@@ -197,7 +197,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None
     if request.param == "two tasks":
         monkeypatch.setattr(scans, "_TOGETHER", 2)
         monkeypatch.setattr(TasksHere, "slots", 2)
-        for name, size in (("TOGETHER", 3), ("_RUN", 1), ("_HELD", 3), ("_GROUP", 1), ("_REFERENCES", 3)):
+        for name, size in (("TOGETHER", 3), ("_RUN", 1), ("_HELD", 3), ("_GROUP", 1)):
             monkeypatch.setattr(hits, name, size)
 
 
