@@ -22,8 +22,7 @@ from retention_assets.pipeline.file_systems import place_of
 from retention_assets.pipeline.stage import SparkTasks
 from retention_assets.stores.objects import ObjectsSettings
 from retention_assets.stores.objects.folder import ScanFolder
-from retention_assets.stores.objects.judge import Scan
-from retention_assets.stores.objects.scan import scan_in
+from retention_assets.stores.objects.scan import Scan, scan_in
 from retention_assets.stores.objects.scan_result import ObjectClass
 
 if TYPE_CHECKING:

@@ -26,6 +26,7 @@ from retention_assets.people.operation import Flags, Kind, ReasonedRequest, Requ
 from retention_assets.people.output import ExitCode
 from retention_assets.policy.model import Keeper
 from retention_assets.render.tables import scan_table
+from retention_assets.stores.objects.scan import Scan
 from retention_assets.stores.objects.scan_result import ObjectClass, ScanResult
 from retention_assets.stores.objects.settings import ObjectsSettings
 
@@ -204,7 +205,6 @@ def _tables_of_files(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
 
 
 def _with_witnesses(settings: ObjectsSettings, table: pa.Table, holds: Sequence[Keeper]) -> pa.Table:
-    from retention_assets.stores.objects.judge import Scan
     from retention_assets.stores.objects.look import find_witnesses
 
     asked = table.select(["realm", "object"]).rename_columns(["realm", "key"])

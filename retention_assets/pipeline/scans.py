@@ -30,8 +30,7 @@ from retention_assets.policy.model import Keeper
 from retention_assets.stores.logs import ChosenDatasets
 from retention_assets.stores.objects.classes import log_lines
 from retention_assets.stores.objects.folder import ScanFolder
-from retention_assets.stores.objects.judge import Scan
-from retention_assets.stores.objects.scan import scan_in
+from retention_assets.stores.objects.scan import Scan, scan_in
 from retention_assets.stores.objects.scan_result import (
     ObjectClass,
     ScanFailed,

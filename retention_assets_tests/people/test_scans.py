@@ -26,8 +26,7 @@ from retention_assets.settings import load_settings
 from retention_assets.stores.concurrency import TasksHere
 from retention_assets.stores.objects import ObjectsSettings
 from retention_assets.stores.objects.folder import ScanFolder
-from retention_assets.stores.objects.judge import Scan
-from retention_assets.stores.objects.scan import scan_in
+from retention_assets.stores.objects.scan import Scan, scan_in
 from retention_assets.stores.objects.scan_result import ObjectClass
 from retention_assets_tests.ledger.states import take_lease
 from retention_assets_tests.people.conftest import Json, Run, error_of

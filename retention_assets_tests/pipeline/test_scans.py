@@ -26,8 +26,7 @@ from retention_assets.pipeline.stage import Source as LogSource
 from retention_assets.pipeline.warehouse import Warehouse
 from retention_assets.stores.objects import ObjectsSettings
 from retention_assets.stores.objects.folder import ScanFolder, read_classes
-from retention_assets.stores.objects.judge import Scan
-from retention_assets.stores.objects.scan import scan_in
+from retention_assets.stores.objects.scan import Scan, scan_in
 from retention_assets.stores.objects.scan_result import ObjectClass, ScanFailed, ScanResult
 from retention_assets_tests.ledger.states import T0, change_leases
 from retention_assets_tests.local_spark import Session

@@ -44,6 +44,8 @@ from retention_assets.stores.objects.sources import count_sources, read_whole
 from retention_assets.stores.places.own_files import temporary_folder
 from retention_assets.stores.protocol import error_text
 
+__all__ = ["Scan", "scan_here", "scan_in"]
+
 # references and objects matched per task
 _TOGETHER = 1 << 23
 # fewer go to a single task

@@ -1,6 +1,6 @@
 """A look: what it answers for, whatever is asked of it afterwards, and what it does not answer for."""
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -17,11 +17,8 @@ from retention_assets.errors import Refused
 from retention_assets.stores.concurrency import TasksHere
 from retention_assets.stores.objects import hits, look
 from retention_assets.stores.objects.fingerprints import Fingerprints
-from retention_assets.stores.objects.folder import ScanFolder
 from retention_assets.stores.objects.hits import GivenKeys
-from retention_assets.stores.objects.judge import Scan
-from retention_assets.stores.objects.listings import PathObjects
-from retention_assets.stores.objects.look import ObjectsLook, look_in
+from retention_assets.stores.objects.look import ObjectsLook
 from retention_assets.stores.objects.references import ShareEnd
 from retention_assets.stores.objects.scan_result import ScanResult, SourceCount, own_peaks
 from retention_assets.stores.objects.store import ObjectsStore
@@ -29,6 +26,7 @@ from retention_assets.stores.objects.tables import EDGES
 from retention_assets_tests.stores.objects.environments import OLD, LocalObjects, SqlObjects, read_some, write_lines
 from retention_assets_tests.stores.objects.look.test_witnesses import asked, scan_of, witnesses
 from retention_assets_tests.stores.objects.references.sources import Said
+from retention_assets_tests.stores.objects.scan.environments import Listed, listed, look_of
 from retention_assets_tests.stores.objects.test_store import classes
 
 
@@ -46,14 +44,6 @@ class InParts:
         """That one, twice."""
         for _ in range(2):
             yield pa.record_batch({"transaction": pa.array([self.keys[part]], pa.string())})
-
-
-class ListedAt(PathObjects):
-    """A listing that is as old as it says."""
-
-    def __init__(self, begin: Callable[[], datetime]) -> None:
-        super().__init__("/nowhere")
-        object.__setattr__(self, "begin", begin)
 
 
 @pytest.fixture
@@ -124,11 +114,11 @@ def test_what_is_written_after_a_look_began_is_young(folder: LocalObjects, tmp_p
 
 def test_a_finished_list_is_as_old_as_it_is(tmp_path: Path) -> None:
     """What is younger than the list is nothing that was looked for in time."""
-    scan = scan_of([Said([])], due=InParts(["a"]), listing=ListedAt(lambda: OLD))
-    assert look_in(TasksHere(), scan, ScanFolder(str(tmp_path))).listed_as_of == OLD
+    scan = scan_of([Said([])], due=InParts(["a"]), listing=listed(as_of=OLD))
+    assert look_of(scan, tmp_path).listed_as_of == OLD
     # And none is of the future.
-    ahead = replace(scan, listing=ListedAt(lambda: now() + timedelta(days=9)))
-    assert look_in(TasksHere(), ahead, ScanFolder(str(tmp_path / "ahead"))).listed_as_of <= now()
+    ahead = replace(scan, listing=listed(as_of=now() + timedelta(days=9)))
+    assert look_of(ahead, tmp_path / "ahead").listed_as_of <= now()
 
 
 def test_the_time_is_asked_before_edges_and_these_before_references(tmp_path: Path) -> None:
@@ -141,21 +131,22 @@ def test_the_time_is_asked_before_edges_and_these_before_references(tmp_path: Pa
             asked.append(self.label)
             return super().read(share)
 
-    def begin() -> datetime:
-        asked.append("time")
-        return OLD
+    class Clock(Listed):
+        def begin(self) -> datetime:
+            asked.append("time")
+            return super().begin()
 
     over = Noted([("a", "b", None)], "edges", schema=EDGES)
     said = Noted([], "references")
-    scan = scan_of([said], [over], due=InParts(["b"]), listing=ListedAt(begin))
-    look_in(TasksHere(), scan, ScanFolder(str(tmp_path)))
+    scan = scan_of([said], [over], due=InParts(["b"]), listing=Clock(listed().rows, finds=True))
+    look_of(scan, tmp_path)
     assert asked == ["time", "edges", "references"]
 
 
 def test_a_source_that_shrank_is_not_made_up_for_by_another(tmp_path: Path) -> None:
     said = [Said([("x", None, None)], "one"), Said([(f"y{number}", None, None) for number in range(20)], "two")]
     scan = scan_of(said, due=InParts(["a"]), last=before(one=9, two=9))
-    found = look_in(TasksHere(), scan, ScanFolder(str(tmp_path / "look")))
+    found = look_of(scan, tmp_path / "look")
     assert str(found.fault).startswith("one had 9 references last time and has 1, ")
 
 
@@ -165,9 +156,9 @@ def test_references_are_read_no_faster_than_the_settings_say(
     clock, place = [0.0], "retention_assets.stores.objects.sources"
     monkeypatch.setattr(f"{place}.moment", lambda: SimpleNamespace(running=clock[0]))
     monkeypatch.setattr(f"{place}.sleep", lambda seconds: clock.append(clock.pop() + seconds))
-    scan = Scan.of(folder.store(rates={"references": 4}).settings, due=InParts(["a"]))
-    scan = replace(scan, references=[Said([("x", None, None)] * 8)])
-    look_in(TasksHere(), scan, ScanFolder(str(tmp_path / "look")))
+    settings = folder.store(rates={"references": 4}).settings
+    scan = scan_of([Said([("x", None, None)] * 8)], due=InParts(["a"]), settings=settings)
+    look_of(scan, tmp_path / "look")
     assert clock == [2.0]
 
 
@@ -232,7 +223,7 @@ def test_a_look_ends_when_it_is_told_to(tmp_path: Path) -> None:
 
     long = Long([])
     scan = scan_of([long], due=InParts(["a"]), is_stopped=lambda: len(read) >= 3)
-    found = look_in(TasksHere(), scan, ScanFolder(str(tmp_path)))
+    found = look_of(scan, tmp_path)
     assert found.fault == "the check of references was stopped"
     assert len(read) == 3
 

@@ -16,13 +16,13 @@ from retention_assets.errors import Refused
 from retention_assets.frames import candidate_marks, sound_log
 from retention_assets.policy import Duration, Policy, purge_of
 from retention_assets.stores.objects import folder as listed_objects
-from retention_assets.stores.objects import hits, sources
 from retention_assets.stores.objects import matching as judging
 from retention_assets.stores.objects import scan as scans
+from retention_assets.stores.objects import sources
 from retention_assets.stores.objects.fingerprints import Fingerprints
-from retention_assets.stores.objects.judge import Scan
 from retention_assets.stores.objects.matching import Bloom
 from retention_assets.stores.objects.references import ShareEnd
+from retention_assets.stores.objects.scan import Scan
 from retention_assets.stores.objects.scan_result import ScanFailed, ScanResult
 from retention_assets_tests.stores.objects.scan.environments import (
     AS_OF,
@@ -185,11 +185,12 @@ def test_many_ranges_and_runs_give_the_same(filter_: dict[str, object], monkeypa
         filter=filter_,
     )  # fmt: skip
     for module, name, value in (
-        (scans, "_TOGETHER", 40), (hits, "_RUN", 20), (judging, "_ASKED", 20), (judging, "_CELL", 4),
+        (scans, "_TOGETHER", 40), (judging, "_ASKED", 20), (judging, "_CELL", 4),
         # A part is read in two tables, each of which is asked about by itself.
         (listed_objects, "ROWS", 16), (sources, "_MOST", 32),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, value)
+    monkeypatch.setattr("retention_assets.stores.objects.hits._RUN", 20)
     found = judge(one)
     assert {key for _, key in found.classes if found[key] == "referenced"} == {*keys[::3], keys[4]}
     assert (found.result.distinct_references, found.result.unresolved_references) == (167, 0)

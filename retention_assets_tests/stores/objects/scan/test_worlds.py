@@ -2,7 +2,7 @@
 
 import pickle
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -11,26 +11,23 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from retention_assets.errors import Refused
 from retention_assets.policy import Hold
 from retention_assets.stores.concurrency import TasksHere
-from retention_assets.stores.objects import hits
 from retention_assets.stores.objects import scan as scans
-from retention_assets.stores.objects.folder import ScanFolder
-from retention_assets.stores.objects.hits import GivenKeys, witnesses_among
-from retention_assets.stores.objects.judge import Scan
-from retention_assets.stores.objects.look import ObjectsLook, look_in
-from retention_assets.stores.objects.scan_result import ScanFailed
-from retention_assets.stores.objects.tables import OBJECTS
+from retention_assets.stores.objects.scan import Scan
 from retention_assets_tests.rounds import rounds
+from retention_assets_tests.stores.objects.look.test_look import InParts
 from retention_assets_tests.stores.objects.scan.environments import (
     AS_OF,
     Judged,
-    Listed,
+    Looked,
     edge,
     edges,
     finished,
     judge,
     listed,
+    look_of,
     named,
     scan_of,
     source,
@@ -42,14 +39,6 @@ ODD = ("Ã©/f", "e\u0301", "a//b", "/x", "a b", "%61", "*", "'", "\n", "\\", "ðŸ’
 REALMS = (None, None, "acme", "acme/eu", "acme-eu", "beta", "::own", "::system::")
 AGES = (timedelta(0), timedelta(hours=3), timedelta(hours=3, microseconds=-1), timedelta(days=9))
 Name = tuple[str | None, str]
-
-
-@dataclass(frozen=True)
-class Place(Listed):
-    """A listing that finds single keys as well."""
-
-    def find(self, keys: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        yield pa.RecordBatch.from_pylist([row for row in self.rows.rows if row["key"] in keys], OBJECTS)
 
 
 @dataclass(frozen=True)
@@ -73,7 +62,7 @@ class Environment:
             for number, (rows, folder) in enumerate(zip(self.references, self.folders, strict=True))
         ]
         scan = scan_of(
-            Place(listed(*self.objects).rows), *sources, over=[edges(*self.edges)], purging=self.purging,
+            listed(*self.objects), *sources, over=[edges(*self.edges)], purging=self.purging,
             known_kinds=self.known_kinds,
         )  # fmt: skip
         return replace(scan, holds=(hold(*self.held),) if self.held else ())
@@ -87,11 +76,11 @@ class Environment:
         assert sum(count for name, count in found.counts.items() if name != "reserved") == found.result.scanned
         return found
 
-    def look(self, folder: Path) -> ObjectsLook:
+    def look(self, folder: Path) -> Looked:
         """A look of all of them, and of what is not there, as another process has it."""
-        due = pa.chunked_array([[row["key"] for row in self.objects], list(EVERY)], pa.string())
-        look = look_in(TasksHere(), replace(self.scan, due=GivenKeys(due)), ScanFolder(str(folder)))
-        value: ObjectsLook = pickle.loads(pickle.dumps(look))
+        due = InParts(sorted({row["key"] for row in self.objects}.union(EVERY)))
+        scan = replace(self.scan, due=due, listing=replace(listed(*self.objects), finds=True))
+        value: Looked = pickle.loads(pickle.dumps(look_of(scan, folder)))
         return value
 
     def retains(self, name: Name, *, by_look: bool) -> bool:
@@ -198,7 +187,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None
         monkeypatch.setattr(scans, "_TOGETHER", 2)
         monkeypatch.setattr(TasksHere, "slots", 2)
         for name, size in (("TOGETHER", 3), ("_RUN", 1), ("_HELD", 3), ("_GROUP", 1)):
-            monkeypatch.setattr(hits, name, size)
+            monkeypatch.setattr(f"retention_assets.stores.objects.hits.{name}", size)
 
 
 def agree(one: Environment, folder: Path) -> None:
@@ -215,11 +204,11 @@ def agree(one: Environment, folder: Path) -> None:
     assert witnesses_of(look, part) == {name: whole[name] for name in part if name in whole}
 
 
-def witnesses_of(look: ObjectsLook, names: Sequence[Name]) -> dict[Name, str]:
+def witnesses_of(look: Looked, names: Sequence[Name]) -> dict[Name, str]:
     realms, keys = zip(*names, strict=True)
     objects = pa.table({"realm": pa.array(realms, pa.string()), "key": pa.array(keys, pa.string())})
-    rows = witnesses_among(look.hits, look.labels, objects)[1].to_pylist()
-    return {(row["realm"], row["key"]): row["source"] for row in rows}
+    found = zip(names, look.witnesses(objects).to_pylist(), strict=True)
+    return {name: text.partition(": ")[0] for name, text in found if text}
 
 
 @pytest.mark.usefixtures("way")
@@ -240,7 +229,7 @@ def test_a_source_that_is_away_fails_a_scan_and_a_look(tmp_path: Path) -> None:
         if not filled or not one.objects:
             continue
         broken = replace(one, away=random.Random(seed).choice(filled))
-        with pytest.raises(ScanFailed, match="cut off"):
+        with pytest.raises(Refused, match=r"^The scan of the store blobs failed, .* cut off"):
             broken.judge()
         (folder := tmp_path / str(seed)).mkdir()
         assert "cut off" in str(broken.look(folder).fault)
