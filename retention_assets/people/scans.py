@@ -207,17 +207,8 @@ def _tables_of_files(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
 def _with_witnesses(settings: ObjectsSettings, table: pa.Table, holds: Sequence[Keeper]) -> pa.Table:
     from retention_assets.stores.objects.look import find_witnesses
 
-    asked = table.select(["realm", "object"]).rename_columns(["realm", "key"])
-    witnesses = find_witnesses(Scan.of(settings, holds=holds), asked)
-    sentences = pc.binary_join_element_wise(witnesses["source"], witnesses["from"], ": ", null_handling="skip")
-    at = pc.index_in(_key(table["realm"], table["object"]), value_set=_key(witnesses["realm"], witnesses["key"]))
-    return table.append_column("witness", sentences.take(at))
-
-
-def _key(realms: pa.ChunkedArray, names: pa.ChunkedArray) -> pa.Array:
-    lengths = pc.fill_null(pc.binary_length(realms), -1).cast(pa.string())
-    text = pc.binary_join_element_wise(lengths, pc.fill_null(realms, ""), names, "/")
-    return text.combine_chunks() if isinstance(text, pa.ChunkedArray) else text
+    objects = table.select(["realm", "object"]).rename_columns(["realm", "key"])
+    return table.append_column("witness", find_witnesses(Scan.of(settings, holds=holds), objects))
 
 
 @examples(

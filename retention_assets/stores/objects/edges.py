@@ -3,15 +3,14 @@ realm holds in that realm, one without in every realm. Cycles are allowed; each 
 hits, which are references or objects that are kept for another reason. Walking is a single task, which holds indexes for all
 edges, and each key once."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from retention_assets.errors import Refused
-from retention_assets.frames.arrays import Bools, Ints, integers, inverse, join_chunks
+from retention_assets.frames.arrays import Bools, Ints, integers, join_chunks
 from retention_assets.stores.objects.fingerprints import ReferredNames, distinct, words_of
 from retention_assets.stores.objects.folder import ROWS, ReferenceRuns, Run, ScanFolder
 from retention_assets.stores.objects.hits import (
@@ -61,30 +60,16 @@ class CodedEdges:
 
     @classmethod
     def read(cls, folder: ScanFolder, parts: Sequence[str]) -> "CodedEdges":
-        """Code edges in several passes over files; one batch is in memory at a time. Keys are told apart by fingerprints.
-        Raises Refused if two keys have the same one."""
+        def coded(*names: str) -> pa.DictionaryArray:
+            batches = [table[name] for name in names for part in parts for table in folder.groups(part, [name])]
+            # coded batch by batch, so that a text that repeats is not held as often
+            chunks = [join_chunks(batch).cast(pa.large_string()).dictionary_encode() for batch in batches]
+            return join_chunks(pa.chunked_array(chunks).unify_dictionaries())
 
-        def columns(*names: str) -> Iterator[pa.Array]:
-            return (join_chunks(table[name]) for name in names for part in parts for table in folder.groups(part, [name]))
-
-        hashes = [folder.fingerprints.of(keys) for keys in columns("from", "to")]
-        bounds = np.cumsum([0, *map(len, hashes)])
-        # index of each key by its fingerprint, then in the order of the keys' first texts
-        _, first, codes = np.unique(np.concatenate(hashes), return_index=True, return_inverse=True)
-        del hashes
-        order = np.argsort(first)
-        first, codes = first[order], inverse(order)[codes]
-        batches = zip(columns("from", "to"), np.split(first, np.searchsorted(first, bounds[1:-1])), bounds[:-1], strict=True)
-        texts = [keys.take(pa.array(new - begin)).cast(pa.large_string()) for keys, new, begin in batches]
-        every = pa.concat_arrays(texts)
-        del texts
-        for keys, part in zip(columns("from", "to"), np.split(codes, bounds[1:-1]), strict=True):
-            if not every.take(pa.array(part)).equals(keys.cast(pa.large_string())):
-                raise Refused("Two keys of edges have the same fingerprint, which is extremely rare. Scan again.")
-        begins, ends = np.split(codes, 2)
-        realms = pa.chunked_array([realms.dictionary_encode() for realms in columns("realm")])
-        names, realm = words_of(join_chunks(realms.unify_dictionaries()))
-        return cls(begins, ends, np.where(realm == len(names), -1, realm), every, tuple(names))
+        keys = coded("from", "to")
+        begins, ends = np.split(integers(keys.indices, -1).astype(np.int64), 2)
+        names, realms = words_of(coded("realm"))
+        return cls(begins, ends, np.where(realms == len(names), -1, realms), keys.dictionary, tuple(names))
 
     def states(self, scopes: Ints | int, nodes: Ints) -> Ints:
         return scopes * len(self.keys) + nodes

@@ -294,29 +294,11 @@ def text_of(column: pa.ChunkedArray) -> pa.Array:
     return join_chunks(column).cast(pa.string())
 
 
-# `from` is null if the source does not provide it
-WITNESSES = pa.schema(
-    [
-        pa.field("realm", pa.string()),
-        pa.field("key", pa.string(), nullable=False),
-        pa.field("source", pa.string(), nullable=False),
-        pa.field("from", pa.string()),
-    ]
-)
-
-
-def witnesses_among(hits: Hits, labels: tuple[str, ...], objects: pa.Table) -> tuple[pa.Array, pa.Table]:
-    """Indexes of the objects (realm, key) that are referred to, and a witness for each: rows of WITNESSES. The witness is the
-    first source in order that names the object; edges count only if no source does."""
+def first_naming(hits: Hits, objects: pa.Table) -> pa.Table:
+    """First hit of each object (realm, key) that is referred to, with `asked`, the index of the object."""
     rows = hits.of(text_of(objects["key"]))
     realms = text_of(objects["realm"]).take(join_chunks(rows["asked"]))
     # Two nulls do not compare equal, so null realms are handled apart.
     counts = flags(pc.is_null(realms)) | flags(pc.equal(join_chunks(rows["realm"]), realms)) | flags(pc.is_null(rows["realm"]))
     rows = rows.filter(pa.array(counts))
-    first = first_of_each(rows, np.asarray(rows["asked"], dtype=np.int64))
-    places = join_chunks(first["asked"])
-    named = objects.take(places)
-    sources = pa.array(labels, pa.string()).take(join_chunks(first["source"]))
-    return places, pa.table(
-        [text_of(named["realm"]), text_of(named["key"]), sources, join_chunks(first["from"])], schema=WITNESSES
-    )
+    return first_of_each(rows, np.asarray(rows["asked"], dtype=np.int64))

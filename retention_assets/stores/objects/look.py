@@ -34,9 +34,9 @@ from retention_assets.stores.objects.hits import (
     DueFingerprints,
     GivenKeys,
     Hits,
+    first_naming,
     text_of,
     within_realms,
-    witnesses_among,
 )
 from retention_assets.stores.objects.judge import Judge, Scan
 from retention_assets.stores.objects.scan_result import ObjectClass
@@ -85,12 +85,12 @@ class ObjectsLook:
         """Who refers to each object (realm, key), by exact keys; null: nobody. Raises SourceNotWhole unless every source proved
         that it was read completely."""
         self.check()
-        places, rows = witnesses_among(self.hits, self.labels, objects)
+        first = first_naming(self.hits, objects)
         # white space collapsed to single spaces
-        who = pc.replace_substring_regex(pc.fill_null(text_of(rows["from"]), ""), r"\s+", " ")
-        sources = text_of(rows["source"])
+        who = pc.replace_substring_regex(pc.fill_null(text_of(first["from"]), ""), r"\s+", " ")
+        sources = pa.array(self.labels, pa.string()).take(join_chunks(first["source"]))
         words = pc.if_else(pc.equal(who, ""), sources, pc.binary_join_element_wise(sources, who, ": "))
-        return words.take(pc.index_in(pa.array(np.arange(len(objects))), places.cast(pa.int64())))
+        return words.take(pc.index_in(pa.array(np.arange(len(objects))), join_chunks(first["asked"])))
 
     def judge(
         self, settings: ObjectsSettings, objects: pa.Table, datasets: Sequence[str], purging: Collection[str]
@@ -148,9 +148,7 @@ def look_here(scan: Scan) -> Iterator[ObjectsLook]:
         yield look_in(TasksHere(), scan, ScanFolder(place))
 
 
-def find_witnesses(scan: Scan, realm_keys: pa.Table) -> pa.Table:
-    """Keys (realm, key) that something refers to, each once: rows of WITNESSES. Raises SourceNotWhole."""
-    asked = realm_keys.group_by(["realm", "key"]).aggregate([])
-    with look_here(replace(scan, due=GivenKeys(asked["key"]))) as look:
-        look.check()
-        return witnesses_among(look.hits, look.labels, asked)[1]
+def find_witnesses(scan: Scan, objects: pa.Table) -> pa.Array:
+    """Who refers to each object (realm, key), as `ObjectsLook.witnesses`."""
+    with look_here(replace(scan, due=GivenKeys(objects["key"]))) as look:
+        return look.witnesses(objects)

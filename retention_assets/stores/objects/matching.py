@@ -4,27 +4,25 @@ there are, and no task holds all references. A Bloom filter's bits depend on the
 false positive in every scan."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
 
-from retention_assets.frames.arrays import Bools, Ints, Small, integers, join_chunks
+from retention_assets.frames.arrays import Bools, Ints, join_chunks
 from retention_assets.stores.objects.classes import CLASS_NAMES, ClassRules, classes_of
-from retention_assets.stores.objects.classes import CLASSES as NAMES
-from retention_assets.stores.objects.fingerprints import Hashes, ReferredNames, SortedFingerprints, lookups, words_of
+from retention_assets.stores.objects.fingerprints import Hashes, ReferredNames, SortedFingerprints, lookups
 from retention_assets.stores.objects.folder import (
     CLASS,
     CLASSES,
-    RANGES,
     ListedObjects,
     RangedValues,
     Run,
     ScanFolder,
     in_order,
 )
-from retention_assets.stores.objects.scan_result import ObjectClass
 
 # values looked up at a time, to bound memory
 _PART = 1 << 18
@@ -100,11 +98,9 @@ def fill_bloom(folder: ScanFolder, size: BloomSize, names: Sequence[str], _: int
 
 # objects per run
 _ASKED = 1 << 22
-# least references looked up together; for fewer, calls cost more than lookups
+# references looked up together; for fewer, calls cost more than lookups
 _CELL = 1 << 16
 _COLUMNS = ("realm", "kind", "dataset", "size", "created_at")
-# most groups counted in a dense array
-_FEW = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -186,7 +182,8 @@ class MatchObjects:
         met = [np.zeros(len(run.values), dtype=bool) for run in asked]
         places = [0] * len(asked)
         distinct, matched, counts = 0, 0, [0] * self.sources
-        for low, high in _cells([run for runs in references for run in runs], first, end):
+        cells = sum(len(run.values) for runs in references for run in runs) // _CELL
+        for low, high in split_ranges(first, end, cells):
             known, of_sources = _distinct_of(references, low, high)
             named = np.zeros(len(known), dtype=bool)
             parts = [run.between(low, high) for run in asked]
@@ -216,19 +213,10 @@ def _distinct_of(sources: Sequence[Sequence[RangedValues]], low: int, high: int)
     return sides[0] if len(sides) == 1 else in_order(sides), [len(side) for side in sides]
 
 
-def _cells(references: Sequence[RangedValues], first: int, end: int) -> Iterator[tuple[int, int]]:
-    # groups of ranges with about _CELL references
-    sizes = np.zeros(RANGES, dtype=np.int64)
-    for run in references:
-        sizes += np.diff(run.begins)
-    begin, count = first, 0
-    for number in range(first, end):
-        if number > begin and count + sizes[number] > _CELL:
-            yield begin, number
-            begin, count = number, 0
-        count += sizes[number]
-    if begin < end:
-        yield begin, end
+def split_ranges(first: int, end: int, parts: int) -> list[tuple[int, int]]:
+    """Cut consecutive ranges into about equal parts, of one range at least."""
+    parts = max(1, min(parts, end - first))
+    return list(pairwise(first + (end - first) * number // parts for number in range(parts + 1)))
 
 
 def _named_rows(
@@ -248,8 +236,9 @@ def _named_rows(
     return named
 
 
-# realm, kind, dataset and class; "" for none
-Group = tuple[str, str, str, ObjectClass]
+# objects and bytes of each group; bytes as decimals, whose sum does not overflow
+_GROUP = ("realm", "kind", "dataset", "class")
+GROUPS = pa.schema([*((name, pa.string()) for name in _GROUP), ("objects", pa.int64()), ("bytes", pa.decimal128(38, 0))])
 
 
 def judge_objects(
@@ -259,10 +248,10 @@ def judge_objects(
     bounds: Sequence[tuple[int, int]],
     rules: ClassRules,
     number: int,
-) -> dict[Group, list[int]]:
-    """Write the class of each object of a part; return objects and bytes of each group. `asked` are the runs of each part."""
+) -> pa.Table:
+    """Write the class of each object of a part; return its groups. `asked` are the runs of each part."""
     every, first = [run for runs in asked for run in runs], sum(map(len, asked[:number]))
-    groups: dict[Group, list[int]] = {}
+    groups = [GROUPS.empty_table()]
     tables = listed.read(number, _COLUMNS)
     with listed.folder.writer(f"{CLASSES}/{listed.parts[number]}", CLASS) as writer:
         for run in range(first, first + len(asked[number])):
@@ -270,44 +259,20 @@ def judge_objects(
             while begin < len(hit):
                 table = next(tables)
                 part = hit[begin : begin + len(table)]
-                classes = classes_of(table, part, rules)
-                add_groups(groups, count_groups(table, classes))
-                names = pa.DictionaryArray.from_arrays(pa.array(classes), CLASS_NAMES)
+                names = pa.DictionaryArray.from_arrays(pa.array(classes_of(table, part, rules)), CLASS_NAMES)
                 writer.write_table(pa.table([names], schema=CLASS))
-                begin += len(table)
-    return groups
+                rows = {
+                    "class": names,
+                    "objects": pa.repeat(1, len(table)),
+                    "bytes": table["size"].cast(GROUPS.field("bytes").type),
+                }
+                for name, column in rows.items():
+                    table = table.append_column(name, column)
+                groups.append(sum_groups(table, _GROUP).cast(GROUPS))
+                begin += len(part)
+    return sum_groups(pa.concat_tables(groups), _GROUP)
 
 
-def add_groups(groups: dict[Group, list[int]], more: Mapping[Group, Sequence[int]]) -> None:
-    for name, (objects, size) in more.items():
-        counts = groups.setdefault(name, [0, 0])
-        counts[0] += objects
-        counts[1] += size
-
-
-def count_groups(table: pa.Table, classes: Small) -> dict[Group, tuple[int, int]]:
-    code = classes.astype(np.int64)
-    words: list[list[str]] = []
-    for name in ("realm", "kind", "dataset"):
-        names, at = words_of(table[name])
-        words.append([*names, ""])
-        code = code * (len(names) + 1) + at
-    if int(code.max(initial=0)) < _FEW:
-        place = code
-    else:
-        code, place = np.unique(code, return_inverse=True)
-    sizes = integers(table["size"], 0).astype(np.int64)
-    # Summed in two halves, as doubles are exact for these.
-    halves = [np.bincount(place, half).astype(np.int64) for half in (sizes >> 32, sizes & 0xFFFFFFFF)]
-    counts = np.bincount(place)
-    there = np.flatnonzero(counts)
-    groups: dict[Group, tuple[int, int]] = {}
-    columns = (there if place is code else code[there], *(numbers[there] for numbers in (counts, *halves)))
-    for number, objects, upper, lower in zip(*(column.tolist() for column in columns), strict=True):
-        group: list[str] = []
-        for names in reversed(words):
-            number, at = divmod(number, len(names))
-            group.append(names[at])
-        dataset, kind, realm = group
-        groups[realm, kind, dataset, NAMES[number]] = (objects, (upper << 32) + lower)
-    return groups
+def sum_groups(groups: pa.Table, by: Sequence[str]) -> pa.Table:
+    sums = [("objects", "sum"), ("bytes", "sum")]
+    return groups.group_by(by, use_threads=False).aggregate(sums).rename_columns([*by, "objects", "bytes"])

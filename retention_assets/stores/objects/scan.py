@@ -1,11 +1,12 @@
 """One scan from beginning to end, in the order that keeps it safe: list first, then read every reference. Its steps are
 numbered tasks, which Spark (pipeline/scans.py) or this process runs."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
-from itertools import pairwise
+
+import pyarrow as pa
 
 from retention_assets.clock import now
 from retention_assets.errors import Refused
@@ -24,13 +25,13 @@ from retention_assets.stores.objects.folder import (
 )
 from retention_assets.stores.objects.judge import Judge, Scan
 from retention_assets.stores.objects.matching import (
+    GROUPS,
     BloomSize,
-    Group,
     MatchObjects,
-    add_groups,
     ask_objects,
     fill_bloom,
     judge_objects,
+    split_ranges,
 )
 from retention_assets.stores.objects.scan_result import (
     ClassCount,
@@ -81,15 +82,14 @@ class _Scanning(Judge):
         ask = partial(ask_objects, listed, every, scan.settings.has_realms)
         asked = self._step("the listing", ask, len(listed.parts))
         asked_runs = [run for part in asked for run in part]
-        bounds = self._bounds(max(sum(run.values for run in runs) for runs in (references, asked_runs)))
+        values = max(sum(run.values for run in runs) for runs in (references, asked_runs))
+        bounds = split_ranges(0, RANGES, max(-(-values // _TOGETHER), self.tasks.slots if values > _SMALL else 1))
         match = MatchObjects(references, len(scan.references), over_edges, asked_runs, self.folder, bounds, size)
         matched = self._step("the judgement", match, len(bounds))
         distinct = sum(part.distinct for part in matched)
         effective_fpp = self._rate(distinct + reached, size)
         classify = partial(judge_objects, listed, asked, [part.name for part in matched], bounds, rules)
-        groups: dict[Group, list[int]] = {}
-        for part in self._step("the judgement", classify, len(asked)):
-            add_groups(groups, part)
+        groups = pa.concat_tables([GROUPS.empty_table(), *self._step("the judgement", classify, len(asked))])
         counts = count_sources(scan.references, scan.settings.references, self.references)
         for number, (count, source) in enumerate(zip(counts, names, strict=True)):
             count.distinct = sum(part.of_sources[number] for part in matched)
@@ -132,11 +132,6 @@ class _Scanning(Judge):
             )
         return as_of, ListedObjects(self.folder, [share.result[0] for share in listed if share.end.rows])
 
-    def _bounds(self, values: int) -> list[tuple[int, int]]:
-        tasks = max(-(-values // _TOGETHER), self.tasks.slots if values > _SMALL else 1)
-        count = min(RANGES, tasks)
-        return list(pairwise(RANGES * number // count for number in range(count + 1)))
-
     def _expected(self, wanted: BloomFilter) -> int:
         # The filter also holds what edges reach.
         refused, last = self.scan.refused, self.scan.last
@@ -173,21 +168,23 @@ def _failing(scan: Scan, step: str) -> Iterator[None]:
         raise ScanFailed(scan.settings.name, f"{step}: {error_text(fault)}") from fault
 
 
-def _class_counts(groups: Mapping[Group, Sequence[int]]) -> list[ClassCount]:
+def _class_counts(groups: pa.Table) -> list[ClassCount]:
     counts: dict[tuple[str, str, ObjectClass], ClassCount] = {}
-    for (realm, kind, _, name), (objects, size) in sorted(groups.items()):
-        count = counts.setdefault((realm, kind, name), ClassCount(realm, kind, name))
-        count.objects += objects
-        count.bytes += size
-    return list(counts.values())
+    for row in groups.to_pylist():
+        name = row["realm"] or "", row["kind"] or "", ObjectClass(row["class"])
+        count = counts.setdefault(name, ClassCount(*name))
+        count.objects += row["objects"]
+        count.bytes += int(row["bytes"] or 0)
+    return [counts[name] for name in sorted(counts)]
 
 
-def _datasets(groups: Mapping[Group, Sequence[int]], *, every: bool) -> list[ScannedDataset]:
+def _datasets(groups: pa.Table, *, every: bool) -> list[ScannedDataset]:
     rows: dict[str, int] = {}
     realms: dict[str, set[str]] = {}
-    for (realm, _, dataset, name), (objects, _) in groups.items():
-        realms.setdefault(dataset, set()).add(realm)
-        rows[dataset] = rows.get(dataset, 0) + (objects if every or name in LOGGED else 0)
+    for row in groups.to_pylist():
+        name, is_logged = row["dataset"], every or row["class"] in LOGGED
+        realms.setdefault(name, set()).add(row["realm"] or "")
+        rows[name] = rows.get(name, 0) + (row["objects"] if is_logged else 0)
     return [
         ScannedDataset(name, next(iter(realms[name])) if len(realms[name]) == 1 else "", rows[name]) for name in sorted(rows)
     ]

@@ -40,21 +40,23 @@ def scan_of(sources: Sequence[Said], over: Sequence[Said] = (), **facts: Any) ->
     return replace(Scan.of(settings_of(sources, over)), references=sources, edges=over, **facts)
 
 
-def witnesses(sources: Sequence[Said], table: pa.Table, over: Sequence[Said] = ()) -> pa.Table:
-    return find_witnesses(scan_of(sources, over), table)
+def witnesses(sources: Sequence[Said], objects: pa.Table, over: Sequence[Said] = ()) -> list[str | None]:
+    texts: list[str | None] = find_witnesses(scan_of(sources, over), objects).to_pylist()
+    return texts
 
 
 def found(sources: Sequence[Said], *pairs: Pair, over: Sequence[Said] = ()) -> list[tuple[str | None, ...]]:
-    table = witnesses(sources, asked(*pairs), over)
-    assert table.column_names == ["realm", "key", "source", "from"]
-    return sorted((tuple(row.values()) for row in table.to_pylist()), key=str)
+    """Realm, key, source and who refers to it there, of each object that something refers to."""
+    texts = zip(pairs, witnesses(sources, asked(*pairs), over), strict=True)
+    parts = {(*pair, *text.partition(": ")[::2]) for pair, text in texts if text}
+    return sorted(parts, key=str)
 
 
 def test_the_first_source_that_refers_to_a_key_is_its_witness() -> None:
     one = Said([("a", None, "mail 1"), ("x", None, "mail 2"), ("a", None, "mail 3")], "one")
     two = Said([("a", None, "page 1"), ("b", None, None)], "two")
     assert found([one, two], (None, "a"), (None, "b"), (None, "c"), (None, "a")) == [
-        (None, "a", "one", "mail 1"), (None, "b", "two", None),
+        (None, "a", "one", "mail 1"), (None, "b", "two", ""),
     ]  # fmt: skip
 
 
