@@ -61,7 +61,7 @@ class CodedEdges:
     @classmethod
     def read(cls, folder: ScanFolder, parts: Sequence[str]) -> "CodedEdges":
         def coded(*names: str) -> pa.DictionaryArray:
-            batches = [table[name] for name in names for part in parts for table in folder.groups(part, [name])]
+            batches = (table[name] for name in names for part in parts for table in folder.groups(part, [name]))
             # coded batch by batch, so that a text that repeats is not held as often
             chunks = [join_chunks(batch).cast(pa.large_string()).dictionary_encode() for batch in batches]
             return join_chunks(pa.chunked_array(chunks).unify_dictionaries())
