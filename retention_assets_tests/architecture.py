@@ -183,7 +183,7 @@ BUDGETS: Mapping[str, int] = {
     "render": 2_033,
     "dagster": 3_311,
     "demo": 825,
-    "retention_assets_tests": 69_429,
+    "retention_assets_tests": 69_435,
 }
 # Docstrings that begin with a word by which no sentence says what a thing is; and imports by tests of a module inside a folder.
 OPENINGS, ARROWS = 2, 540

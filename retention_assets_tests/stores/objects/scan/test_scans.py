@@ -62,6 +62,12 @@ def test_what_references_name_is_referenced(filter_: dict[str, object]) -> None:
     assert (found.result.effective_fpp == 3 / 2**64) == (filter_["kind"] == "fingerprints")
 
 
+def test_bytes_that_pass_64_bits_together_are_counted_whole() -> None:
+    result = judge(scan_of(listed(*(stored(key, size=2**62) for key in "abc")), source(named("a")))).result
+    counts = [(count.name, count.objects, count.bytes) for count in result.classes]
+    assert counts == [("referenced", 1, 2**62), ("unreferenced", 2, 2**63)]
+
+
 def test_a_reference_without_a_realm_names_its_key_in_every_realm() -> None:
     objects = listed(stored("o1", "r1"), stored("o1", "r2"), stored("o1"), stored("o2", "r1"))
     found = judge(scan_of(objects, source(named("o1"))))
