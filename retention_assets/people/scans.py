@@ -26,6 +26,7 @@ from retention_assets.people.operation import Flags, Kind, ReasonedRequest, Requ
 from retention_assets.people.output import ExitCode
 from retention_assets.policy.model import Keeper
 from retention_assets.render.tables import scan_table
+from retention_assets.stores.objects.scan import Scan
 from retention_assets.stores.objects.scan_result import ObjectClass, ScanResult
 from retention_assets.stores.objects.settings import ObjectsSettings
 
@@ -205,19 +206,9 @@ def _tables_of_files(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
 
 def _with_witnesses(settings: ObjectsSettings, table: pa.Table, holds: Sequence[Keeper]) -> pa.Table:
     from retention_assets.stores.objects.look import find_witnesses
-    from retention_assets.stores.objects.references import open_edges, open_references
 
-    asked = table.select(["realm", "object"]).rename_columns(["realm", "key"])
-    witnesses = find_witnesses(open_references(settings), asked, open_edges(settings), settings, holds)
-    sentences = pc.binary_join_element_wise(witnesses["source"], witnesses["from"], ": ", null_handling="skip")
-    at = pc.index_in(_key(table["realm"], table["object"]), value_set=_key(witnesses["realm"], witnesses["key"]))
-    return table.append_column("witness", sentences.take(at))
-
-
-def _key(realms: pa.ChunkedArray, names: pa.ChunkedArray) -> pa.Array:
-    lengths = pc.fill_null(pc.binary_length(realms), -1).cast(pa.string())
-    text = pc.binary_join_element_wise(lengths, pc.fill_null(realms, ""), names, "/")
-    return text.combine_chunks() if isinstance(text, pa.ChunkedArray) else text
+    objects = table.select(["realm", "object"]).rename_columns(["realm", "key"])
+    return table.append_column("witness", find_witnesses(Scan.of(settings, holds=holds), objects))
 
 
 @examples(

@@ -7,7 +7,7 @@ counts as one that is away, and the others go on. Tasks write the logs.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
@@ -55,7 +55,11 @@ _LOG_ROWS = 500_000
 _REFUSED_REFERENCES = "too_many_references"
 
 
-def next_scan(ledger: Ledger, settings: ObjectsSettings, as_of: datetime | None, held: HeldAt) -> Scan:
+def next_scan(ledger: Ledger | None, settings: ObjectsSettings, as_of: datetime | None, held: HeldAt) -> Scan:
+    if ledger is None:
+        # without an instant, also those that have ended
+        ever = datetime.min.replace(tzinfo=UTC)
+        return Scan.of(settings, holds=tuple(held(as_of or ever)), as_of=as_of)
     before, newest = ledger.scans.last_whole(settings.name), ledger.scans.newest_ended(settings.name)
     refused = int(newest.totals.get(_REFUSED_REFERENCES, 0)) if newest else 0
     return Scan.of(

@@ -6,7 +6,7 @@ The ledger is read and never written; no lease is taken, and the folder is remov
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 
 import pyarrow as pa
@@ -24,7 +24,7 @@ from retention_assets.settings.reach import is_local_master
 from retention_assets.stores.concurrency import TasksHere
 from retention_assets.stores.objects.classes import log_lines
 from retention_assets.stores.objects.folder import ScanFolder
-from retention_assets.stores.objects.scan import Scan, scan_in
+from retention_assets.stores.objects.scan import scan_in
 from retention_assets.stores.objects.scan_result import ScanFailed, ScanResult, find_brakes, find_source_faults
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.objects.store import ObjectsStore
@@ -74,12 +74,7 @@ class UnrecordedScans:
         folders = temporary_folder("scan") if is_local else self.warehouse.passing_scan_folder(settings.name)
         with ExitStack() as stack:
             try:
-                if self.ledger is not None:
-                    scan = next_scan(self.ledger, settings, self.as_of, self.held)
-                else:
-                    # without an instant, also those that have ended
-                    ever = datetime.min.replace(tzinfo=UTC)
-                    scan = Scan.of(settings, holds=tuple(self.held(self.as_of or ever)), as_of=self.as_of)
+                scan = next_scan(self.ledger, settings, self.as_of, self.held)
                 folder, last = stack.enter_context(folders), scan.last
                 if is_local and (last is None or last.scanned + last.distinct_references < _WORTH_TASKS):
                     result = scan_in(TasksHere(), scan, ScanFolder(folder))

@@ -57,9 +57,7 @@ _ACTS = 700
 _PARTS = {
     "retention_assets.stores.objects.delete": "deletion",
     "retention_assets.stores.objects.look": "second look",
-    "retention_assets.stores.objects.hits": "second look",
     "retention_assets.stores.objects.scan": "scan",
-    "retention_assets.stores.objects.judge": "scan",
     "retention_assets.pipeline.scans": "scan",
     "retention_assets.sweep.": "sweep",
     "retention_assets.dagster.assets": "mark",

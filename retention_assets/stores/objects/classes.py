@@ -20,7 +20,7 @@ from retention_assets.policy.model import Hold, Keeper, RetainRule
 from retention_assets.policy.realms import REALM, is_reserved, is_within_any
 from retention_assets.stores.objects.folder import ScanFolder, mask_of, read_classes
 from retention_assets.stores.objects.scan_result import ObjectClass, ScanResult
-from retention_assets.stores.objects.settings import ObjectsSettings
+from retention_assets.stores.objects.settings import FLOOR, ObjectsSettings
 from retention_assets.stores.protocol import WITNESS
 
 CLASSES = tuple(ObjectClass)
@@ -50,14 +50,16 @@ class ClassRules:
     purging: frozenset[str] = frozenset()
     known_kinds: frozenset[str] | None = None
     handled: frozenset[str] | None = None
+    # they keep an object from which edges lead on, and change no class
+    holds: Sequence[Keeper] = ()
 
 
 def class_rules(
-    settings: ObjectsSettings, cut_off: datetime, purging: Collection[str], heard: Iterable[Collection[str | None]] | None
+    settings: ObjectsSettings, present: datetime, purging: Collection[str], heard: Iterable[Collection[str | None]] | None
 ) -> ClassRules:
     """Rules by the settings. `heard` are the realms of each source's references; None if no source was read."""
     return ClassRules(
-        cut_off=micros(cut_off),
+        cut_off=micros(min(settings.min_age.before(present), FLOOR.before(present))),
         purging=frozenset(purging),
         known_kinds=None if settings.known_kinds is None else frozenset(settings.known_kinds),
         handled=None if heard is None else _covered_realms(settings, heard),
@@ -92,10 +94,10 @@ def classes_of(objects: pa.Table, retained: Bools, rules: ClassRules) -> Small:
     return classes
 
 
-def why_kept(objects: pa.Table, rules: ClassRules, holds: Sequence[Keeper]) -> pa.Array:
+def why_kept(objects: pa.Table, rules: ClassRules) -> pa.Array:
     """Reason why each object is kept, null if it is not; `objects` has the columns of `KEPT`."""
     reasons = _REASON_OF.take(pa.array(classes_of(objects, np.zeros(len(objects), dtype=bool), rules)))
-    return pc.coalesce(reasons, held_by(objects, holds)) if holds else reasons
+    return pc.coalesce(reasons, held_by(objects, rules.holds)) if rules.holds else reasons
 
 
 def held_by(objects: pa.Table, holds: Sequence[Keeper]) -> pa.Array:

@@ -1,30 +1,51 @@
 """Edges, and the walk along them for scans and looks: what retains `from` retains `to`, exact by whole keys. An edge with a
-realm holds in that realm, one without in every realm. Cycles are allowed; each key is visited once per scope. Following is a
-single task, which holds indexes for all edges, and each key once."""
+realm holds in that realm, one without in every realm. Cycles are allowed; each key is visited once per scope. Walks begin at
+hits, which are references or objects that are kept for another reason. Walking is a single task, which holds indexes for all
+edges, and each key once."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from retention_assets.errors import Refused
-from retention_assets.frames.arrays import Bools, Ints, inverse, join_chunks
-from retention_assets.policy.model import Keeper
-from retention_assets.stores.objects.classes import ClassRules, why_kept
-from retention_assets.stores.objects.fingerprints import (
-    Hashes,
-    ReferredNames,
-    SortedFingerprints,
-    distinct,
-    lookups,
-    words_of,
+from retention_assets.frames.arrays import Bools, Ints, integers, join_chunks
+from retention_assets.stores.objects.fingerprints import ReferredNames, distinct, words_of
+from retention_assets.stores.objects.folder import ROWS, ReferenceRuns, Run, ScanFolder
+from retention_assets.stores.objects.hits import (
+    ACROSS_REALMS,
+    HITS,
+    DueFingerprints,
+    Hits,
+    first_of_each,
+    hashes_of,
+    hits_of,
+    write_hits,
 )
-from retention_assets.stores.objects.folder import KEPT, ListedObjects, ReferenceRuns, ScanFolder, in_order
+from retention_assets.stores.objects.sources import ShareRows
+from retention_assets.stores.objects.tables import EDGES
 
 # scope of a walk: every realm alike, across all realms, or a realm's number plus REALMS
 EVERYWHERE, ACROSS, REALMS = 0, 1, 2
+_LEADING, _AROUND = "edges/leading", "edges/around.parquet"
+
+
+@dataclass(frozen=True)
+class EdgeRuns:
+    """A file of edges, and one of the fingerprints by which references may name the keys at which they begin."""
+
+    part: str
+    begins: Run
+
+
+def write_edges(folder: ScanFolder, names_folders: bool, rows: ShareRows) -> EdgeRuns:
+    part, begins = f"edges/{rows.name}.parquet", [np.zeros(0, dtype=np.uint64)]
+    with folder.writer(part, EDGES) as writer:
+        for batch in rows:
+            begins += hashes_of(folder.fingerprints, batch["from"], folders=names_folders)
+            writer.write_table(pa.Table.from_batches([batch]).select(EDGES.names).cast(EDGES))
+    return EdgeRuns(part, folder.write_values(f"{part}.begins", distinct(np.concatenate(begins))))
 
 
 @dataclass(frozen=True)
@@ -39,30 +60,16 @@ class CodedEdges:
 
     @classmethod
     def read(cls, folder: ScanFolder, parts: Sequence[str]) -> "CodedEdges":
-        """Code edges in several passes over files; one batch is in memory at a time. Keys are told apart by fingerprints.
-        Raises Refused if two keys have the same one."""
+        def coded(*names: str) -> pa.DictionaryArray:
+            batches = (table[name] for name in names for part in parts for table in folder.groups(part, [name]))
+            # coded batch by batch, so that a text that repeats is not held as often
+            chunks = [join_chunks(batch).cast(pa.large_string()).dictionary_encode() for batch in batches]
+            return join_chunks(pa.chunked_array(chunks).unify_dictionaries())
 
-        def columns(*names: str) -> Iterator[pa.Array]:
-            return (join_chunks(table[name]) for name in names for part in parts for table in folder.groups(part, [name]))
-
-        hashes = [folder.fingerprints.of(keys) for keys in columns("from", "to")]
-        bounds = np.cumsum([0, *map(len, hashes)])
-        # index of each key by its fingerprint, then in the order of the keys' first texts
-        _, first, codes = np.unique(np.concatenate(hashes), return_index=True, return_inverse=True)
-        del hashes
-        order = np.argsort(first)
-        first, codes = first[order], inverse(order)[codes]
-        batches = zip(columns("from", "to"), np.split(first, np.searchsorted(first, bounds[1:-1])), bounds[:-1], strict=True)
-        texts = [keys.take(pa.array(new - begin)).cast(pa.large_string()) for keys, new, begin in batches]
-        every = pa.concat_arrays(texts)
-        del texts
-        for keys, part in zip(columns("from", "to"), np.split(codes, bounds[1:-1]), strict=True):
-            if not every.take(pa.array(part)).equals(keys.cast(pa.large_string())):
-                raise Refused("Two keys of edges have the same fingerprint, which is extremely rare. Scan again.")
-        begins, ends = np.split(codes, 2)
-        realms = pa.chunked_array([realms.dictionary_encode() for realms in columns("realm")])
-        names, realm = words_of(join_chunks(realms.unify_dictionaries()))
-        return cls(begins, ends, np.where(realm == len(names), -1, realm), every, tuple(names))
+        keys = coded("from", "to")
+        begins, ends = np.split(integers(keys.indices, -1).astype(np.int64), 2)
+        names, realms = words_of(coded("realm"))
+        return cls(begins, ends, np.where(realms == len(names), -1, realms), keys.dictionary, tuple(names))
 
     def states(self, scopes: Ints | int, nodes: Ints) -> Ints:
         return scopes * len(self.keys) + nodes
@@ -98,11 +105,6 @@ class CodedEdges:
         return np.concatenate(states), np.concatenate(roots)
 
 
-def realms_of(scopes: Ints, names: Sequence[str | None]) -> pa.Array:
-    """Name of the realm of each scope; null for those that are no realm's."""
-    return pa.array(names, pa.string()).take(pa.array(np.maximum(scopes - REALMS, 0), mask=scopes < REALMS))
-
-
 class _Seen:
     """Visited states in sorted pieces of decreasing size, so that adding stays cheap."""
 
@@ -122,72 +124,106 @@ class _Seen:
         return new
 
 
-def find_kept(
-    listed: ListedObjects, tasks: int, edges: Sequence[str], rules: ClassRules, holds: Sequence[Keeper], number: int
-) -> ReferenceRuns:
-    """Write, like references, objects that rules or holds keep and at which edges begin; of every `tasks`-th part of the
-    listing."""
-    folder, hashes, names = listed.folder, list[Hashes](), ReferredNames()
-    begins = SortedFingerprints(in_order([folder.read_values(f"{part}.begins").values for part in edges]))
-    for part in range(number, len(listed.parts), tasks):
-        for table in listed.read(part, KEPT):
-            objects = table.filter(pa.array(begins.has(folder.fingerprints.of(join_chunks(table["key"])))))
-            kept = objects.filter(pc.is_valid(why_kept(objects, rules, holds)))
-            texts, realms = join_chunks(kept["key"]), join_chunks(kept["realm"]).cast(pa.string())
-            hashes.append(folder.fingerprints.of(texts, realms))
-            names.realms.update(pc.unique(realms).to_pylist())
-    return ReferenceRuns([folder.write_values(f"edges/kept-{number:05d}", in_order(hashes))], names)
+@dataclass(frozen=True)
+class Walk:
+    """States that edges lead to from hits. `begins` has the state in which each hit begins, `origins` for each reached state
+    the number of its beginning, among the sorted and distinct ones."""
+
+    edges: CodedEdges
+    realms: Sequence[str | None]
+    hits: pa.Table
+    begins: Ints
+    reached: Ints
+    origins: Ints
+
+    @classmethod
+    def from_hits(cls, hits: Hits, parts: Sequence[str], *, across: bool) -> "Walk":
+        """Walk along edges of each realm; also `across` them, for objects without a realm."""
+        edges = CodedEdges.read(hits.folder, parts)
+        named = hits.of(edges.keys)
+        realms = join_chunks(named["realm"])
+        names = [*edges.names, *sorted(set(realms.drop_null().to_pylist()).difference(edges.names))]
+        codes = integers(pc.index_in(realms, pa.array(names, pa.string()), skip_nulls=True), -1).astype(np.int64)
+        nodes = named["asked"].to_numpy()
+        begins = edges.states(np.where(codes < 0, EVERYWHERE, codes + REALMS), nodes)
+        if across and names:
+            begins, named = np.append(begins, edges.states(ACROSS, nodes)), pa.concat_tables([named, named])
+        return cls(edges, [None, ACROSS_REALMS, *names], named, begins, *edges.reached(np.unique(begins)))
+
+    def keys_and_realms(self, states: Ints) -> tuple[pa.Array, pa.Array]:
+        scopes, nodes = self.edges.split(states)
+        return self.edges.keys.take(pa.array(nodes)), pa.array(self.realms, pa.string()).take(pa.array(scopes))
 
 
-def close_edges(
-    folder: ScanFolder,
-    parts: Sequence[str],
-    references: ReferenceRuns,
-    kept: ReferenceRuns,
-    number: int,  # noqa: ARG001 - the only one
-) -> ReferenceRuns:
-    """Write the keys that are retained over edges, but by no reference."""
-    edges = CodedEdges.read(folder, parts)
-    begins = _begins_by_realm(edges, references.names.realms | kept.names.realms)
-    referenced = _states_named(folder, edges, begins, references)
-    reached, _ = edges.reached(distinct(np.append(referenced, _states_named(folder, edges, begins, kept))))
+def write_retained(kept: int, hits: Hits, parts: Sequence[str], _: int) -> ReferenceRuns:
+    """Write fingerprints of what is retained over edges, but by no reference. The source `kept` is no reference."""
+    walk = Walk.from_hits(hits, parts, across=False)
+    referenced = np.unique(walk.begins[walk.hits["source"].to_numpy() != kept])
     # Keys that are retained in every realm are written once, without a realm.
-    is_everywhere = np.zeros(len(edges.keys), dtype=bool)
-    for states in (referenced, reached):
-        scopes, nodes = edges.split(states)
-        is_everywhere[nodes[scopes == EVERYWHERE]] = True
-    scopes, nodes = edges.split(reached[~np.isin(reached, referenced, assume_unique=True, kind="sort")])
-    is_written = (scopes == EVERYWHERE) | ~is_everywhere[nodes]
-    realms = realms_of(scopes[is_written], [*begins][1:])
-    values = distinct(folder.fingerprints.of(edges.keys.take(pa.array(nodes[is_written])), realms))
-    return ReferenceRuns([folder.write_values("edges/retained", values)], ReferredNames(set(pc.unique(realms).to_pylist())))
+    is_everywhere = np.zeros(len(walk.edges.keys), dtype=bool)
+    scopes, nodes = walk.edges.split(np.append(referenced, walk.reached))
+    is_everywhere[nodes[scopes == EVERYWHERE]] = True
+    states = walk.reached[~np.isin(walk.reached, referenced, assume_unique=True, kind="sort")]
+    scopes, nodes = walk.edges.split(states)
+    keys, realms = walk.keys_and_realms(states[(scopes == EVERYWHERE) | ~is_everywhere[nodes]])
+    values = distinct(hits.folder.fingerprints.of(keys, realms))
+    return ReferenceRuns(
+        [hits.folder.write_values("edges/retained", values)], ReferredNames(set(pc.unique(realms).to_pylist()))
+    )
 
 
-def _begins_by_realm(edges: CodedEdges, realms: Collection[str | None]) -> dict[str | None, Ints]:
-    """Nodes at which edges begin, by the realm in which these hold and in the order of scopes: edges without a realm (None),
-    realms of edges, and the other realms."""
-    order = np.argsort(edges.realms, kind="stable")
-    bounds = np.searchsorted(edges.realms[order], np.arange(-1, len(edges.names) + 1))
-    everywhere, *within = (distinct(edges.begins[part]) for part in np.split(order, bounds[1:-1]))
-    begins: dict[str | None, Ints] = {None: everywhere}
-    for name, nodes in zip(edges.names, within, strict=True):
-        begins[name] = distinct(np.append(everywhere, nodes))
-    # If every edge has a realm, no edge holds in other realms.
-    others = {name for name in realms if name is not None}.difference(edges.names) if len(everywhere) else set()
-    return begins | dict.fromkeys(sorted(others), everywhere)
+def write_led_to(labels: Sequence[str], hits: Hits, parts: Sequence[str], _: int) -> Run | None:
+    """Write hits of what edges lead to. The last label stands for objects that are kept themselves."""
+    walk = Walk.from_hits(hits, parts, across=True)
+    if not len(walk.reached):
+        return None
+    first = first_of_each(walk.hits, walk.begins).take(pa.array(walk.origins))
+    via, sources = walk.edges.keys.take(join_chunks(first["asked"])), join_chunks(first["source"])
+    who = join_chunks(first["from"])
+    who = pc.if_else(pc.fill_null(pc.equal(who, ""), True), pa.array(labels, pa.string()).take(sources), who)
+    verb = pc.if_else(pc.equal(sources, len(labels) - 1), "", " refers to")
+    keys, realms = walk.keys_and_realms(walk.reached)
+    text = pc.binary_join_element_wise("over the edge from ", via.cast(pa.string()), ", which ", who, verb, "")
+    columns = {"key": keys, "realm": realms, "from": text, "via": via}
+    return write_hits(hits.folder, "hits/over", hits_of(columns, sources, first["at"].to_numpy()))
 
 
-def _states_named(folder: ScanFolder, edges: CodedEdges, begins: Mapping[str | None, Ints], references: ReferenceRuns) -> Ints:
-    asked: list[tuple[Ints, Hashes]] = []
-    for scope, (realm, nodes) in zip([EVERYWHERE, *range(REALMS, REALMS + len(begins) - 1)], begins.items(), strict=True):
-        keys, states = edges.keys.take(pa.array(nodes)), edges.states(scope, nodes)
-        realms = None if realm is None else pa.repeat(realm, len(keys))
-        for lookup in lookups(folder.fingerprints, keys, realms, references.names):
-            asked.append((states if lookup.rows is None else states[lookup.rows], lookup.hashes))
-    # Each run is read once, for all scopes.
-    wanted = SortedFingerprints(in_order([hashes for _, hashes in asked]))
-    # one place more, for references that name none of them: find() returns -1
-    is_named = np.zeros(len(wanted) + 1, dtype=bool)
-    for run in references.runs:
-        is_named[wanted.find(folder.read_values(run.name).values)] = True
-    return distinct(np.concatenate([states[is_named[wanted.find(hashes)]] for states, hashes in asked]))
+def write_leading(
+    folder: ScanFolder, parts: Sequence[str], due: DueFingerprints, names_folders: bool, _: int
+) -> EdgeRuns | None:
+    """Write the edges from which due keys are reached, and the fingerprints of the keys at which they begin."""
+    edges = CodedEdges.read(folder, parts)
+    near = due.has(folder.fingerprints.of(edges.keys))
+    near[edges.reached(np.flatnonzero(near), back=True)[0]] = True
+    rows = np.flatnonzero(near[edges.ends])
+    if not len(rows):
+        return None
+    with folder.writer(_AROUND, EDGES) as writer:
+        for part in np.array_split(rows, -(-len(rows) // ROWS)):
+            texts = (edges.keys.take(pa.array(ends[part])) for ends in (edges.begins, edges.ends))
+            realms = pa.array([None, *edges.names], pa.string()).take(pa.array(edges.realms[part] + 1))
+            writer.write_table(pa.table([*texts, realms], names=EDGES.names).cast(EDGES))
+    begins = edges.keys.take(pa.array(distinct(edges.begins[rows])))
+    values = distinct(np.concatenate(hashes_of(folder.fingerprints, begins, folders=names_folders)))
+    return EdgeRuns(_AROUND, folder.write_values(_LEADING, values))
+
+
+def leading_keys(folder: ScanFolder) -> pa.Array:
+    """Distinct keys at which edges that `write_leading` wrote begin."""
+    with folder.reader(_AROUND) as source:
+        return join_chunks(pc.unique(source.read(columns=["from"], use_threads=False)["from"]).cast(pa.string()))
+
+
+# objects at which edges begin (rows of `KEPT`), and why each is kept; one task's share
+Candidates = Callable[[int], Iterable[tuple[pa.Table, pa.Array]]]
+
+
+def find_kept(folder: ScanFolder, candidates: Candidates, kept: int, number: int) -> Run | None:
+    """Write hits of the objects that are kept although nothing refers to them, as the source `kept`."""
+    tables = [HITS.empty_table()]
+    for objects, reasons in candidates(number):
+        rows = objects.append_column("from_", reasons).filter(pc.is_valid(reasons))
+        columns = {"key": rows["key"], "realm": rows["realm"], "from": rows["from_"]}
+        tables.append(hits_of(columns, kept, np.arange(len(rows))).cast(HITS))
+    hits = pa.concat_tables(tables)
+    return write_hits(folder, f"hits/kept-{number:05d}", hits) if len(hits) else None

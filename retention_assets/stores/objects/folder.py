@@ -1,12 +1,12 @@
 """The folder of a scan: the files that its tasks leave, and the tasks that write listing, references and edges into it.
 
-`objects/` has a Parquet file per share, with everything listed, and `classes/` the class of each of its rows. `references/`,
-`asked/`, `retained/`, `edges/` and `matched/` hold intermediate fingerprints. The listing is read once, before every reference.
+`objects/` has a Parquet file per share, with everything listed, and `classes/` the class of each of its rows. The
+others hold intermediate fingerprints. The listing is read once, before every reference.
 """
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence, Sized
+from collections.abc import Callable, Generator, Iterator, Sequence, Sized
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -19,20 +19,18 @@ from retention_assets.policy.realms import is_reserved
 from retention_assets.stores.concurrency import OpenPlace, open_local
 from retention_assets.stores.objects.fingerprints import Fingerprints, Hashes, ReferredNames, distinct, words_of
 from retention_assets.stores.objects.settings import ObjectsSettings
-from retention_assets.stores.objects.sources import ObjectListing, ShareEnd, ShareRead, ShareRows
-from retention_assets.stores.objects.tables import EDGES, constant_dataset, with_names
+from retention_assets.stores.objects.sources import ObjectListing, ShareEnd, ShareRows
+from retention_assets.stores.objects.tables import constant_dataset, with_names
 
 # Fingerprints are cut into ranges of equal width; a task takes consecutive ones.
 RANGES = 1 << 8
 RANGE_SHIFT = 64 - 8
 # least rows that are written, read and judged together
 ROWS = 1 << 17
-# references of a share held in memory
-_RUN = 1 << 22
 # bytes before the fingerprints of a file: offsets of the ranges
 _HEAD = (RANGES + 1) * 8
 OBJECTS, CLASSES = "objects", "classes"
-FOLDERS = (OBJECTS, CLASSES, "references", "asked", "retained", "edges", "matched")
+FOLDERS = (OBJECTS, CLASSES, "due", "edges", "references", "hits", "asked", "retained", "matched")
 
 LISTED = pa.schema(
     [
@@ -62,20 +60,28 @@ class Run:
 
 
 S = TypeVar("S", bound=Sized)
+Written = TypeVar("Written")
 
 
-def gathered(parts: Iterable[S], least: int) -> Iterator[list[S]]:
-    """Group consecutive parts, so that each group but the last has at least this many rows. Empty parts are left out."""
-    group, rows = list[S](), 0
-    for part in parts:
+class Pieces(Generic[S, Written]):
+    """Collects parts, and writes as many together as have at least so many rows; the last ones when it is closed."""
+
+    def __init__(self, least: int, write: Callable[[Sequence[S], int], Written]) -> None:
+        self._least, self._write = least, write
+        self._parts: list[S] = []
+        self._written: list[Written] = []
+
+    def add(self, part: S) -> None:
         if len(part):
-            group.append(part)
-            rows += len(part)
-        if rows >= least:
-            yield group
-            group, rows = [], 0
-    if group:
-        yield group
+            self._parts.append(part)
+        if sum(map(len, self._parts)) >= self._least:
+            self.close()
+
+    def close(self) -> list[Written]:
+        if self._parts:
+            self._written.append(self._write(self._parts, len(self._written)))
+            self._parts = []
+        return self._written
 
 
 @dataclass(frozen=True)
@@ -209,15 +215,20 @@ class ListingRows:
 
 def write_listing(settings: ObjectsSettings, folder: ScanFolder, rows: ShareRows) -> tuple[str, int]:
     """Write a share; return its file, and its rows that are in no reserved realm."""
-    only_dataset, part, counted = constant_dataset(settings), f"{rows.name}.parquet", 0
+    only_dataset, part = constant_dataset(settings), f"{rows.name}.parquet"
+
+    def write(batches: Sequence[pa.RecordBatch], _: int) -> int:
+        table = pa.Table.from_batches(batches).combine_chunks()
+        hashes = folder.fingerprints.of(join_chunks(table["key"]), join_chunks(table["realm"]))
+        columns = [_column(table, column, only_dataset) for column in LISTED if column.name != "fingerprint"]
+        writer.write_table(pa.table([*columns, pa.array(hashes)], schema=LISTED))
+        return int(np.count_nonzero(~mask_of(table["realm"], is_reserved)))
+
     with folder.writer(f"{OBJECTS}/{part}", LISTED) as writer:
-        for batches in gathered((with_names(batch, settings) for batch in rows), ROWS):
-            table = pa.Table.from_batches(batches).combine_chunks()
-            hashes = folder.fingerprints.of(join_chunks(table["key"]), join_chunks(table["realm"]))
-            columns = [_column(table, column, only_dataset) for column in LISTED if column.name != "fingerprint"]
-            writer.write_table(pa.table([*columns, pa.array(hashes)], schema=LISTED))
-            counted += int(np.count_nonzero(~mask_of(table["realm"], is_reserved)))
-    return part, counted
+        pieces = Pieces(ROWS, write)
+        for batch in rows:
+            pieces.add(with_names(batch, settings))
+        return part, sum(pieces.close())
 
 
 def _column(table: pa.Table, field: pa.Field, only_dataset: str | None) -> pa.Array:
@@ -242,43 +253,11 @@ class ListedObjects:
 
 @dataclass(frozen=True)
 class ReferenceRuns:
-    """Files of references, and how these name objects."""
+    """Files of references, how these name objects, and files of hits among them."""
 
     runs: Sequence[Run]
     names: ReferredNames
-
-    @classmethod
-    def all_of(cls, every: Iterable["ReferenceRuns"]) -> "ReferenceRuns":
-        parts = list(every)
-        runs = [run for part in parts for run in part.runs if run.values]
-        return cls(runs, ReferredNames.all_of(part.names for part in parts))
-
-
-def write_references(folder: ScanFolder, rows: ShareRows) -> ReferenceRuns:
-    runs, names = list[Run](), ReferredNames()
-    hashes = (
-        folder.fingerprints.of(batch["object"], batch["realm"], names.note(batch, rows.source.names_folders)) for batch in rows
-    )
-    for values in map(np.concatenate, gathered(hashes, _RUN)):
-        # Sorting is faster than grouping by range.
-        values.sort()
-        runs.append(folder.write_values(f"references/{rows.name}-{len(runs):03d}", values, rows.number))
-    return ReferenceRuns(runs, names)
-
-
-def write_edges(folder: ScanFolder, rows: ShareRows) -> str:
-    """Write the edges of a share, and the fingerprints (without realms) of the keys at which they begin."""
-    part, begins = f"edges/{rows.name}.parquet", list[Hashes]()
-    with folder.writer(part, EDGES) as writer:
-        for batch in rows:
-            begins.append(folder.fingerprints.of(batch["from"]))
-            writer.write_table(pa.Table.from_batches([batch]).select(EDGES.names).cast(EDGES))
-    folder.write_values(f"{part}.begins", in_order(begins))
-    return part
-
-
-def names_of_sources(read: Sequence[ShareRead[ReferenceRuns]], sources: int) -> list[ReferredNames]:
-    return [ReferredNames.all_of(share.result.names for share in read if share.source == number) for number in range(sources)]
+    hits: Sequence[Run] = ()
 
 
 def in_order(hashes: Sequence[Hashes]) -> Hashes:

@@ -1,11 +1,12 @@
-"""Due keys of a sweep; hits, which are references to them; and witnesses, the hits that people are shown. Hits are written in
-the order of fingerprints, so that a lookup reads few rows. If sources may name folders, each folder above a due key has a
-fingerprint too, as naming it means every key in it. A lookup compares whole keys. A reference without a realm names its key in
-every realm; an object without a realm is named by references of any realm."""
+"""Keys that are asked about: those due in a sweep, and those at which edges begin; hits, which are references to them; and
+witnesses, the hits that people are shown. Hits are written in the order of fingerprints, so that a lookup reads few rows. If
+sources may name folders, each folder above a key has a fingerprint too, as naming it means every key in it. A lookup compares
+whole keys. A reference without a realm names its key in every realm; an object without a realm is named by references of any
+realm."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -22,14 +23,14 @@ from retention_assets.stores.objects.fingerprints import (
     distinct,
     lookups,
 )
-from retention_assets.stores.objects.folder import ReferenceRuns, Run, ScanFolder, gathered, mask_of
+from retention_assets.stores.objects.folder import Pieces, ReferenceRuns, Run, ScanFolder, mask_of
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.objects.sources import LookStopped, ShareRows
 from retention_assets.stores.objects.tables import realms_of_keys
 from retention_assets.stores.protocol import DueTransactions
 
-# fingerprints per file
-_RUN = 1 << 23
+# fingerprints per file, and references of a share that are held in memory
+_RUN = 1 << 22
 # fingerprints looked up together: 8 bytes each, and 4 for the index
 TOGETHER = 1 << 25
 
@@ -54,19 +55,19 @@ def write_due(
 ) -> list[Run]:
     """Write fingerprints of due keys, except in realms being purged, where references do not count."""
 
-    def hashes() -> Iterator[Hashes]:
-        for batch in due.read(part):
-            if is_stopped():
-                raise LookStopped
-            keys = batch["transaction"].cast(pa.string())
-            if purging:
-                keys = keys.filter(pa.array(~in_purging_realms(keys, settings, purging)))
-            yield from hashes_of(folder.fingerprints, keys, folders=folders)
+    def write(hashes: Sequence[Hashes], number: int) -> Run:
+        return folder.write_values(f"due/{part:06d}-{number:04d}", distinct(np.concatenate(hashes)))
 
-    return [
-        folder.write_values(f"due/{part:06d}-{number:04d}", distinct(np.concatenate(values)))
-        for number, values in enumerate(gathered(hashes(), _RUN))
-    ]
+    pieces = Pieces(_RUN, write)
+    for batch in due.read(part):
+        if is_stopped():
+            raise LookStopped
+        keys = batch["transaction"].cast(pa.string())
+        if purging:
+            keys = keys.filter(pa.array(~in_purging_realms(keys, settings, purging)))
+        for hashes in hashes_of(folder.fingerprints, keys, folders=folders):
+            pieces.add(hashes)
+    return pieces.close()
 
 
 def hashes_of(fingerprints: Fingerprints, keys: pa.Array, *, folders: bool) -> list[Hashes]:
@@ -103,24 +104,25 @@ class DueFingerprints:
             buckets[-1].append(run)
         return cls(folder, tuple(map(tuple, buckets)))
 
-    def load(self, bucket: int) -> SortedFingerprints:
-        # filled in place, so that no second copy is in memory
-        values, at = np.empty(sum(run.values for run in self.buckets[bucket]), dtype=np.uint64), 0
-        for run in self.buckets[bucket]:
-            values[at : at + run.values] = self.folder.read_values(run.name).values
-            at += run.values
-        return SortedFingerprints(distinct(values))
-
     @cached_property
     def _only(self) -> SortedFingerprints:
-        return self.load(0)
+        return load(self.folder, self.buckets[0])
 
     def has(self, wanted: Hashes) -> Bools:
         """Mask of the fingerprints that are due. A single bucket stays in memory; several are read again each time."""
         mask = np.zeros(len(wanted), dtype=bool)
-        for bucket in range(len(self.buckets) if len(wanted) else 0):
-            mask |= (self._only if len(self.buckets) == 1 else self.load(bucket)).has(wanted)
+        for bucket in self.buckets if len(wanted) else ():
+            mask |= (self._only if len(self.buckets) == 1 else load(self.folder, bucket)).has(wanted)
         return mask
+
+
+def load(folder: ScanFolder, runs: Sequence[Run]) -> SortedFingerprints:
+    # filled in place, so that no second copy is in memory
+    values, at = np.empty(sum(run.values for run in runs), dtype=np.uint64), 0
+    for run in runs:
+        values[at : at + run.values] = folder.read_values(run.name).values
+        at += run.values
+    return SortedFingerprints(distinct(values))
 
 
 HITS = pa.schema(
@@ -133,23 +135,22 @@ HITS = pa.schema(
         pa.field("source", pa.int32(), nullable=False),
         pa.field("at", pa.int64(), nullable=False),
         pa.field("folder", pa.bool_(), nullable=False),
-        # start of the edge that leads here, unless named itself
-        pa.field("over", pa.string()),
-        # reached over edges of several realms: counts only for objects without a realm
-        pa.field("across", pa.bool_(), nullable=False),
+        # key where the edge path begins; null if referred to directly
+        pa.field("via", pa.string()),
     ]
 )
+# realm of what edges of several realms lead to: it names only objects without a realm, for none has this name
+ACROSS_REALMS = "*"
 _GROUP = 1 << 12
 # hits per file
 _HELD = 1 << 17
-_SAME = ["key", "realm", "folder"]
 
 
-def hits_of(columns: Mapping[str, Any], source: pa.Array | int, at: Ints, folder: bool = False) -> pa.Table:
-    """Build rows of HITS; by default they lead over no edge."""
+def hits_of(columns: Mapping[str, Any], source: pa.Array | int, at: Ints) -> pa.Table:
+    """Build rows of HITS; by default they are direct."""
     rows = len(at)
     numbers = source if isinstance(source, pa.Array) else pa.repeat(pa.scalar(source, pa.int32()), rows)
-    defaults = {"folder": pa.repeat(folder, rows), "over": pa.nulls(rows, pa.string()), "across": pa.repeat(False, rows)}
+    defaults = {"folder": pa.repeat(False, rows), "via": pa.nulls(rows, pa.string())}
     return pa.table({**defaults, **columns, "source": numbers, "at": pa.array(at)}).select(HITS.names)
 
 
@@ -164,47 +165,54 @@ def write_hits(folder: ScanFolder, name: str, hits: pa.Table) -> Run:
 
 
 @dataclass(frozen=True)
-class FindReferences:
-    """Reads a share of a source for references to due keys."""
+class ReadReferences:
+    """Reads a share of a source. References to wanted keys become hits; fingerprints of all are written for a scan."""
 
-    wanted: DueFingerprints
-    # keys from which edges lead to due ones
-    leading: DueFingerprints
-    bucket: int
     folder: ScanFolder
+    # files of fingerprints, looked up group by group
+    wanted: Sequence[Sequence[Run]]
+    has_realms: bool
+    is_scan: bool
+    turn: int = 0
 
     def __call__(self, rows: ShareRows) -> ReferenceRuns:
-        runs, names = list[Run](), ReferredNames()
-        for tables in gathered(self._hits(rows, names), _HELD):
-            hits = pa.concat_tables(tables)
-            numbered = hits.append_column("row", pa.array(np.arange(len(hits))))
-            # the first of references that name the same is enough
-            first = numbered.group_by(_SAME, use_threads=False).aggregate([("row", "min")])["row_min"]
-            runs.append(write_hits(self.folder, f"hits/{rows.name}-{self.bucket:03d}-{len(runs):04d}", hits.take(first)))
-        return ReferenceRuns(runs, names)
-
-    def _hits(self, rows: ShareRows, names: ReferredNames) -> Iterator[pa.Table]:
-        fingerprints, before = self.folder.fingerprints, 0
+        hits = Pieces(_HELD, partial(self._write_hits, rows.name))
+        hashes = Pieces(_RUN, partial(self._write_hashes, rows))
+        names, before, fingerprints = ReferredNames(), 0, self.folder.fingerprints
         for batch in rows:
-            folders = names.note(batch, rows.source.names_folders)
-            hits = [(np.flatnonzero(self._has(fingerprints.of(batch["object"]))), False)]
-            if folders is not None:
-                places = np.flatnonzero(folders)
-                keys = batch["object"].take(pa.array(places))
-                hits.append((places[self._has(fingerprints.of(keys, folders=np.ones(len(places), dtype=bool)))], True))
-            for at, folder in hits:
+            keys, folders = batch["object"], names.note(batch, rows.source.names_folders)
+            own = fingerprints.of(keys, batch["realm"] if self.is_scan else None, folders)
+            if self.is_scan:
+                hashes.add(own)
+            if self.wanted:
+                # without realms, these are the same
+                plain = fingerprints.of(keys, folders=folders) if self.is_scan and self.has_realms else own
+                at = np.flatnonzero(self._is_wanted(plain))
                 named = batch.take(pa.array(at))
-                columns = {"key": named["object"], "realm": named["realm"], "from": named["from"]}
-                yield hits_of(columns, rows.number, before + at, folder)
+                is_folder = pa.array(np.zeros(len(at), dtype=bool) if folders is None else folders[at])
+                columns = {"key": named["object"], "realm": named["realm"], "from": named["from"], "folder": is_folder}
+                hits.add(hits_of(columns, rows.number, before + at))
             before += len(batch)
+        return ReferenceRuns(hashes.close(), names, hits.close())
+
+    def _write_hits(self, name: str, tables: Sequence[pa.Table], number: int) -> Run:
+        hits = pa.concat_tables(tables)
+        numbered = hits.append_column("row", pa.array(np.arange(len(hits))))
+        # the first of references that name the same is enough
+        first = numbered.group_by(["key", "realm", "folder"], use_threads=False).aggregate([("row", "min")])["row_min"]
+        return write_hits(self.folder, f"hits/{name}-{self.turn:03d}-{number:04d}", hits.take(first))
+
+    def _write_hashes(self, rows: ShareRows, parts: Sequence[Hashes], number: int) -> Run:
+        values = np.concatenate(parts)
+        # Sorting is faster than grouping by range.
+        values.sort()
+        return self.folder.write_values(f"references/{rows.name}-{number:03d}", values, rows.number)
 
     @cached_property
     def _asked(self) -> list[SortedFingerprints]:
-        # Leading keys are few, so they are only looked up with the first bucket.
-        leading = [self.leading.load(at) for at in range(len(self.leading.buckets))] if self.bucket == 0 else []
-        return [self.wanted.load(self.bucket), *leading]
+        return [load(self.folder, runs) for runs in self.wanted]
 
-    def _has(self, hashes: Hashes) -> Bools:
+    def _is_wanted(self, hashes: Hashes) -> Bools:
         mask = np.zeros(len(hashes), dtype=bool)
         for asked in self._asked:
             mask |= asked.has(hashes)
@@ -274,10 +282,10 @@ _WITH_PLACES = HITS.append(pa.field("run", pa.int32())).append(pa.field("asked",
 
 def first_of_each(hits: pa.Table, places: Collection[int] | Ints) -> pa.Table:
     """First hit of each place: direct references before edges, then in the order of sources and rows."""
-    over = flags(pc.is_valid(hits["over"]))
+    is_indirect = flags(pc.is_valid(hits["via"]))
     columns = (hits[name].to_numpy() for name in ("at", "run", "source"))
     where = np.asarray(places, dtype=np.int64)
-    order = np.lexsort((*columns, over, where))
+    order = np.lexsort((*columns, is_indirect, where))
     _, first = np.unique(where[order], return_index=True)
     return hits.take(pa.array(order[first]))
 
@@ -286,30 +294,11 @@ def text_of(column: pa.ChunkedArray) -> pa.Array:
     return join_chunks(column).cast(pa.string())
 
 
-# `from` is null if the source does not provide it
-WITNESSES = pa.schema(
-    [
-        pa.field("realm", pa.string()),
-        pa.field("key", pa.string(), nullable=False),
-        pa.field("source", pa.string(), nullable=False),
-        pa.field("from", pa.string()),
-    ]
-)
-
-
-def witnesses_among(hits: Hits, labels: tuple[str, ...], objects: pa.Table) -> tuple[pa.Array, pa.Table]:
-    """Indexes of the objects (realm, key) that are referred to, and a witness for each: rows of WITNESSES. The witness is the
-    first source in order that names the object; edges count only if no source does."""
+def first_naming(hits: Hits, objects: pa.Table) -> pa.Table:
+    """First hit of each object (realm, key) that is referred to, with `asked`, the index of the object."""
     rows = hits.of(text_of(objects["key"]))
     realms = text_of(objects["realm"]).take(join_chunks(rows["asked"]))
     # Two nulls do not compare equal, so null realms are handled apart.
-    counts = flags(pc.is_null(realms)) | flags(pc.equal(join_chunks(rows["realm"]), realms))
-    counts |= flags(pc.is_null(rows["realm"])) & ~flags(rows["across"])
+    counts = flags(pc.is_null(realms)) | flags(pc.equal(join_chunks(rows["realm"]), realms)) | flags(pc.is_null(rows["realm"]))
     rows = rows.filter(pa.array(counts))
-    first = first_of_each(rows, np.asarray(rows["asked"], dtype=np.int64))
-    places = join_chunks(first["asked"])
-    named = objects.take(places)
-    sources = pa.array(labels, pa.string()).take(join_chunks(first["source"]))
-    return places, pa.table(
-        [text_of(named["realm"]), text_of(named["key"]), sources, join_chunks(first["from"])], schema=WITNESSES
-    )
+    return first_of_each(rows, np.asarray(rows["asked"], dtype=np.int64))

@@ -1,313 +1,188 @@
-"""Judges listed objects: matches them with references, assigns classes, and counts and writes both. Objects and references are
-matched range by range of fingerprints, each small enough for a CPU cache. So the cost of an object stays the same however many
-there are, and no task holds all references. A Bloom filter's bits depend on the salt of the scan, so no object is kept by a
-false positive in every scan."""
+"""The judge of references, for scans and looks. A scan is a look at everything that is listed; a look is a scan of what is due.
+Both read every source of edges and references whole, and walk along the edges from whatever is referred to or kept. A scan then
+matches all objects by fingerprints, and a look answers by exact keys.
 
-import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+The order keeps it safe: first the time, then the objects, then edges, then references. What appears or is written anew later is
+young by that time."""
+
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from retention_assets.frames.arrays import Bools, Ints, Small, integers, join_chunks
-from retention_assets.stores.objects.classes import CLASS_NAMES, ClassRules, classes_of
-from retention_assets.stores.objects.classes import CLASSES as NAMES
-from retention_assets.stores.objects.fingerprints import Hashes, ReferredNames, SortedFingerprints, lookups, words_of
-from retention_assets.stores.objects.folder import (
-    CLASS,
-    CLASSES,
-    RANGES,
-    ListedObjects,
-    RangedValues,
-    Run,
-    ScanFolder,
-    in_order,
+from retention_assets.clock import now
+from retention_assets.frames.arrays import join_chunks
+from retention_assets.policy.model import Keeper
+from retention_assets.stores.concurrency import Result, Tasks
+from retention_assets.stores.objects.classes import ClassRules, held_by, why_kept
+from retention_assets.stores.objects.edges import Candidates, EdgeRuns, find_kept, leading_keys, write_edges, write_leading
+from retention_assets.stores.objects.fingerprints import SALT_BYTES, ReferredNames
+from retention_assets.stores.objects.folder import KEPT, ListedObjects, ReferenceRuns, Run, ScanFolder
+from retention_assets.stores.objects.hits import DueFingerprints, Hits, ReadReferences, load, write_due
+from retention_assets.stores.objects.listings import open_listing
+from retention_assets.stores.objects.references import open_edges, open_references
+from retention_assets.stores.objects.scan_result import ScanResult, find_losses
+from retention_assets.stores.objects.settings import ObjectsSettings
+from retention_assets.stores.objects.source_settings import SourceSettings
+from retention_assets.stores.objects.sources import (
+    ObjectListing,
+    ReadRows,
+    RowSource,
+    ShareRead,
+    SourceNotWhole,
+    count_sources,
+    read_whole,
 )
-from retention_assets.stores.objects.scan_result import ObjectClass
-
-# values looked up at a time, to bound memory
-_PART = 1 << 18
-_BLOOM_FILE = "retained/bloom"
-_WORD = 64
+from retention_assets.stores.objects.sources.finished import FinishedListing
+from retention_assets.stores.objects.tables import NAMED, objects_batch, with_names
+from retention_assets.stores.protocol import DueTransactions, never
 
 
 @dataclass(frozen=True)
-class BloomSize:
-    bits: int
-    hashes: int
+class Scan:
+    """A scan or look to make: a store's settings, listing and sources, the realms and holds in force, and the scans before."""
+
+    settings: ObjectsSettings
+    listing: ObjectListing
+    references: Sequence[RowSource]
+    edges: Sequence[RowSource] = ()
+    purging: frozenset[str] = frozenset()
+    # what they keep, or may keep, keeps what its edges lead to
+    holds: Sequence[Keeper] = ()
+    # what a look asks about; None for a scan, which asks about everything
+    due: DueTransactions | None = None
+    is_stopped: Callable[[], bool] = never
+    # nothing is judged that was younger at this instant, if given
+    as_of: datetime | None = None
+    # last whole scan
+    last: ScanResult | None = None
+    # counts the objects that sweeps have deleted since the last whole scan
+    count_swept: Callable[[], int] = int
+    # number of references at which the newest scan failed as too many (`ScanFailed.references`)
+    refused: int | None = None
+    # A new salt for each, so that collisions do not repeat and cannot be crafted.
+    salt: bytes = field(default_factory=lambda: secrets.token_bytes(SALT_BYTES), repr=False)
 
     @classmethod
-    def of(cls, expected: int, fpp: float) -> "BloomSize":
-        """Smallest size for this many elements at a rate of false positives, in words of 64 bits."""
-        exact = -expected * math.log(fpp) / math.log(2) ** 2
-        return cls(-(-math.ceil(exact) // _WORD) * _WORD, max(1, round(exact / expected * math.log(2))))
-
-    def rate(self, elements: int) -> float:
-        """Rate of false positives with this many distinct elements."""
-        return float(-math.expm1(-self.hashes * elements / self.bits)) ** self.hashes
+    def of(cls, settings: ObjectsSettings, **facts: Any) -> "Scan":
+        return cls(settings, open_listing(settings), open_references(settings), open_edges(settings), **facts)
 
 
-class Bloom:
-    def __init__(self, size: BloomSize, bits: np.ndarray[tuple[int], np.dtype[np.uint8]] | None = None) -> None:
-        self.size = size
-        self.bits = np.zeros(size.bits // 8, dtype=np.uint8) if bits is None else bits
+class Judge:
+    def __init__(self, tasks: Tasks, scan: Scan, folder: ScanFolder) -> None:
+        self.tasks, self.scan, self.folder = tasks, scan, replace(folder, salt=scan.salt)
+        self.edges: list[ShareRead[EdgeRuns]] = []
+        self.references: list[ShareRead[ReferenceRuns]] = []
+        # number of the source that stands for objects that are kept without references
+        self.kept = len(scan.references)
+        # edges to walk along
+        self._around: list[EdgeRuns] = []
 
-    def add(self, values: Hashes) -> None:
-        for begin in range(0, len(values), _PART):
-            first, step = self._seeds(values[begin : begin + _PART])
-            for number in range(self.size.hashes):
-                places = self._place(first, step, number)
-                inside = places & np.uint64(7)
-                at = (places >> np.uint64(3)).astype(np.int64)
-                for bit in range(8):
-                    # Duplicate places within a byte are safe, as all set the same bit.
-                    self.bits[at[inside == bit]] |= np.uint8(1 << bit)
+    def write_due(self) -> DueFingerprints:
+        """Write down what a look asks about."""
+        due, scan = self.scan.due, self.scan
+        assert due is not None, "a scan asks about everything"
+        write = partial(write_due, self.folder, due, scan.settings, scan.purging, self._names_folders, scan.is_stopped)
+        return DueFingerprints.of(self.folder, [run for runs in self.tasks.run(write, due.parts) for run in runs if run.values])
 
-    def has(self, wanted: Hashes) -> Bools:
-        """Mask of wanted that may be elements. There are no false negatives."""
-        mask = np.ones(len(wanted), dtype=bool)
-        for begin in range(0, len(wanted), _PART):
-            left = np.arange(begin, min(begin + _PART, len(wanted)))
-            first, step = self._seeds(wanted[left])
-            for number in range(self.size.hashes):
-                places = self._place(first, step, number)
-                octets = self.bits.take((places >> np.uint64(3)).astype(np.int64))
-                keep = (octets >> (places & np.uint64(7)).astype(np.uint8)) & 1 == 1
-                mask[left[~keep]] = False
-                left, first, step = left[keep], first[keep], step[keep]
-        return mask
+    def read(self, due: DueFingerprints | None = None) -> None:
+        """Read all edges and references: those that may matter to what is due, if that is given."""
+        scan, folder, settings = self.scan, self.folder, self.scan.settings
+        write = partial(write_edges, folder, self._names_folders)
+        self.edges = self._read(scan.edges, settings.edges, write, "edges by ")
+        self._around = [share.result for share in self.edges if share.end.rows]
+        if due is not None and self._around:
+            lead = partial(write_leading, folder, [runs.part for runs in self._around], due, self._names_folders)
+            self._around = [runs for runs in self.tasks.run(lead, 1) if runs]
+        leading = DueFingerprints.of(folder, [runs.begins for runs in self._around]).buckets
+        for turn, bucket in enumerate([()] if due is None else due.buckets):
+            # Leading keys are few, so they are only looked up with the first bucket.
+            wanted = [runs for runs in (bucket, *(() if turn else leading)) if runs]
+            read = ReadReferences(folder, wanted, settings.has_realms, due is None, turn)
+            self.references += self._read(scan.references, settings.references, read)
 
-    def _seeds(self, values: Hashes) -> tuple[Hashes, Hashes]:
-        step = values ^ (values >> np.uint64(30))
-        step = step * np.uint64(0xBF58476D1CE4E5B9)
-        step ^= step >> np.uint64(27)
-        step *= np.uint64(0x94D049BB133111EB)
-        step ^= step >> np.uint64(31)
-        return values, step | np.uint64(1)
+    def _read(
+        self, sources: Sequence[RowSource], about: Sequence[SourceSettings], read: ReadRows[Result], kind: str = ""
+    ) -> list[ShareRead[Result]]:
+        scan, settings = self.scan, self.scan.settings
+        rate = 0 if kind else settings.rates.references
+        done = read_whole(self.tasks, sources, read, rate=rate, has_realms=settings.has_realms, is_stopped=scan.is_stopped)
+        # The losses of a scan are found by its exact counts.
+        counts = count_sources(sources, about, done, kind) if scan.due is not None else []
+        if losses := find_losses(settings.brakes, counts, scan.last, now()):
+            raise SourceNotWhole(f"{'; '.join(losses)}; or scan again (`retention run --mark-only`).")
+        return done
 
-    def _place(self, first: Hashes, step: Hashes, number: int) -> Hashes:
-        place: Hashes = (first + step * np.uint64(number)) % np.uint64(self.size.bits)
-        return place
+    @property
+    def _names_folders(self) -> bool:
+        return any(source.names_folders for source in self.scan.references)
 
+    @property
+    def names(self) -> list[ReferredNames]:
+        """How references name objects, by source."""
+        parts = [[share.result.names for share in self.references if share.source == at] for at in range(self.kept)]
+        return [ReferredNames.all_of(each) for each in parts]
 
-def fill_bloom(folder: ScanFolder, size: BloomSize, names: Sequence[str], _: int) -> None:
-    bloom = Bloom(size)
-    for name in names:
-        bloom.add(folder.read_values(name).values)
-    folder.write_bytes(_BLOOM_FILE, bloom.bits)
+    @property
+    def hits(self) -> Hits:
+        runs = sorted((run for share in self.references for run in share.result.hits), key=lambda run: run.name)
+        return Hits(self.folder, tuple(runs), frozenset(ReferredNames.all_of(self.names).depths))
 
-
-# objects per run
-_ASKED = 1 << 22
-# least references looked up together; for fewer, calls cost more than lookups
-_CELL = 1 << 16
-_COLUMNS = ("realm", "kind", "dataset", "size", "created_at")
-# most groups counted in a dense array
-_FEW = 1 << 16
-
-
-@dataclass(frozen=True)
-class AskedRun:
-    """A file of the fingerprints of consecutive objects; `rows` counts the objects, `values` the fingerprints."""
-
-    name: str
-    rows: int
-    values: int
-
-
-def ask_objects(listed: ListedObjects, by: ReferredNames, has_realms: bool, number: int) -> list[AskedRun]:
-    """Write the fingerprints under which a part's objects may be named."""
-    folder, runs, rows = listed.folder, list[AskedRun](), 0
-    # If objects are named in one way and not by folders, their own fingerprints suffice.
-    bare = not (by.depths or (None in by.realms and has_realms))
-    # fingerprints, and the row of each
-    nothing = np.zeros(0, dtype=np.uint64), np.zeros(0, dtype=np.uint32)
-    pieces = [nothing]
-
-    def close() -> None:
-        nonlocal rows
-        if not rows:
-            return
-        name = f"asked/{number:05d}-{len(runs):04d}"
-        values, places = (np.concatenate(column) for column in zip(*pieces, strict=True))
-        folder.write_bytes(f"{name}.rows", places[folder.write_ranges(name, values)])
-        runs.append(AskedRun(name, rows, len(values)))
-        pieces[:], rows = [nothing], 0
-
-    for table in listed.read(number, ["fingerprint"] if bare else ["key", "realm", "fingerprint"]):
-        own, every = join_chunks(table["fingerprint"]).to_numpy(), np.arange(rows, rows + len(table), dtype=np.uint32)
-        if bare:
-            pieces.append((own, every))
+    def walk(
+        self, step: Callable[[Hits, Sequence[str], int], Result], rules: ClassRules, listed: ListedObjects | None = None
+    ) -> Result | None:
+        """Run a step that walks along edges from what is referred to or kept, unless there is no edge or nothing of that kind.
+        `listed` is the listing of a scan."""
+        if not self._around:
+            return None
+        scan, tasks, rules = self.scan, self.tasks.slots, replace(rules, holds=self.scan.holds)
+        if listed is None:
+            candidates: Candidates = partial(_candidates_in_place, self.folder, scan.listing, scan.settings, rules, tasks)
         else:
-            ways = lookups(folder.fingerprints, join_chunks(table["key"]), join_chunks(table["realm"]), by, own)
-            pieces += [(way.hashes, every if way.rows is None else every[way.rows]) for way in ways]
-        rows += len(table)
-        if rows >= _ASKED:
-            close()
-    close()
-    return runs
+            tasks, begins = max(1, min(tasks, len(listed.parts))), [runs.begins for runs in self._around]
+            candidates = partial(_candidates_in_listing, listed, begins, rules, tasks)
+        kept = self.tasks.run(partial(find_kept, self.folder, candidates, self.kept), tasks)
+        hits = replace(self.hits, runs=(*self.hits.runs, *(run for run in kept if run)))
+        walk = partial(step, hits, [runs.part for runs in self._around])
+        return self.tasks.run(walk, 1)[0] if hits.runs else None
 
 
-@dataclass(frozen=True)
-class MatchedRanges:
-    """Result of some ranges: the file of met fingerprints, and the numbers of distinct references in all, per source and
-    matched."""
-
-    name: str
-    distinct: int
-    of_sources: tuple[int, ...]
-    matched: int
-
-
-@dataclass(frozen=True)
-class MatchObjects:
-    """Task that matches all references and fingerprints of some ranges. With `bloom`, the filter says what is retained; the
-    references are still counted exactly."""
-
-    references: Sequence[Run]
-    sources: int
-    # retained over edges
-    over: Sequence[Run]
-    asked: Sequence[AskedRun]
-    folder: ScanFolder
-    bounds: Sequence[tuple[int, int]]
-    bloom: BloomSize | None
-
-    def __call__(self, number: int) -> MatchedRanges:
-        first, end = self.bounds[number]
-
-        def read(runs: Iterable[Run | AskedRun]) -> list[RangedValues]:
-            return [self.folder.read_values(run.name, first, end) for run in runs]
-
-        references = [read(run for run in self.references if run.source == source) for source in range(self.sources)]
-        beside, asked = read(self.over), read(self.asked)
-        bloom = Bloom(self.bloom, np.frombuffer(self.folder.read_bytes(_BLOOM_FILE), dtype=np.uint8)) if self.bloom else None
-        met = [np.zeros(len(run.values), dtype=bool) for run in asked]
-        places = [0] * len(asked)
-        distinct, matched, counts = 0, 0, [0] * self.sources
-        for low, high in _cells([run for runs in references for run in runs], first, end):
-            known, of_sources = _distinct_of(references, low, high)
-            named = np.zeros(len(known), dtype=bool)
-            parts = [run.between(low, high) for run in asked]
-            hashes = np.concatenate(parts) if parts else known[:0]
-            at = SortedFingerprints(known).find(hashes)
-            there = at >= 0
-            named[at[there]] = True
-            if bloom:
-                there |= bloom.has(hashes)
-            else:
-                for run in beside:
-                    there |= SortedFingerprints(_distinct_of([[run]], low, high)[0]).has(hashes)
-            begin = 0
-            for place, values in enumerate(parts):
-                met[place][places[place] : places[place] + len(values)] = there[begin : begin + len(values)]
-                places[place] += len(values)
-                begin += len(values)
-            distinct, matched = distinct + len(known), matched + int(np.count_nonzero(named))
-            counts = [count + more for count, more in zip(counts, of_sources, strict=True)]
-        name, bits = f"matched/{number:05d}", [np.packbits(flags) for flags in met]
-        self.folder.write_bytes(name, np.cumsum([0, *map(len, bits)], dtype=np.int64), *bits)
-        return MatchedRanges(name, distinct, tuple(counts), matched)
+def _candidates_in_listing(
+    listed: ListedObjects, begins: Sequence[Run], rules: ClassRules, tasks: int, number: int
+) -> Iterator[tuple[pa.Table, pa.Array]]:
+    # of every `tasks`-th part
+    keys = load(listed.folder, begins)
+    for part in range(number, len(listed.parts), tasks):
+        for table in listed.read(part, KEPT):
+            objects = table.filter(pa.array(keys.has(listed.folder.fingerprints.of(join_chunks(table["key"])))))
+            yield objects, why_kept(objects, rules)
 
 
-def _distinct_of(sources: Sequence[Sequence[RangedValues]], low: int, high: int) -> tuple[Hashes, list[int]]:
-    sides = [in_order([run.between(low, high) for run in runs]) for runs in sources]
-    return sides[0] if len(sides) == 1 else in_order(sides), [len(side) for side in sides]
+def _candidates_in_place(
+    folder: ScanFolder, listing: ObjectListing, settings: ObjectsSettings, rules: ClassRules, tasks: int, number: int
+) -> Iterator[tuple[pa.Table, pa.Array]]:
+    # of every `tasks`-th key
 
+    def named(batches: Iterable[pa.RecordBatch]) -> pa.Table:
+        return pa.Table.from_batches([with_names(batch, settings) for batch in batches], NAMED)
 
-def _cells(references: Sequence[RangedValues], first: int, end: int) -> Iterator[tuple[int, int]]:
-    # groups of ranges with about _CELL references
-    sizes = np.zeros(RANGES, dtype=np.int64)
-    for run in references:
-        sizes += np.diff(run.begins)
-    begin, count = first, 0
-    for number in range(first, end):
-        if number > begin and count + sizes[number] > _CELL:
-            yield begin, number
-            begin, count = number, 0
-        count += sizes[number]
-    if begin < end:
-        yield begin, end
-
-
-def _named_rows(
-    folder: ScanFolder, asked: Sequence[AskedRun], matched: Sequence[str], bounds: Sequence[tuple[int, int]], number: int
-) -> Bools:
-    run, met = asked[number], list[Bools]()
-    begins = folder.read_values(run.name, 0, 0).begins
-    for name, (first, last) in zip(matched, bounds, strict=True):
-        files, path = folder.place(name)
-        with files.open_input_file(path) as source:
-            begin, end = np.frombuffer(source.read_at(16, 8 * number), dtype=np.int64).tolist()
-            bits = np.frombuffer(source.read_at(end - begin, 8 * (len(asked) + 1) + begin), dtype=np.uint8)
-        met.append(np.unpackbits(bits, count=int(begins[last] - begins[first])).view(bool))
-    rows: Ints = np.frombuffer(folder.read_bytes(f"{run.name}.rows"), dtype=np.uint32).astype(np.int64)
-    named = np.zeros(run.rows, dtype=bool)
-    named[rows[np.concatenate(met)]] = True
-    return named
-
-
-# realm, kind, dataset and class; "" for none
-Group = tuple[str, str, str, ObjectClass]
-
-
-def judge_objects(
-    listed: ListedObjects,
-    asked: Sequence[Sequence[AskedRun]],
-    matched: Sequence[str],
-    bounds: Sequence[tuple[int, int]],
-    rules: ClassRules,
-    number: int,
-) -> dict[Group, list[int]]:
-    """Write the class of each object of a part; return objects and bytes of each group. `asked` are the runs of each part."""
-    every, first = [run for runs in asked for run in runs], sum(map(len, asked[:number]))
-    groups: dict[Group, list[int]] = {}
-    tables = listed.read(number, _COLUMNS)
-    with listed.folder.writer(f"{CLASSES}/{listed.parts[number]}", CLASS) as writer:
-        for run in range(first, first + len(asked[number])):
-            hit, begin = _named_rows(listed.folder, every, matched, bounds, run), 0
-            while begin < len(hit):
-                table = next(tables)
-                part = hit[begin : begin + len(table)]
-                classes = classes_of(table, part, rules)
-                add_groups(groups, count_groups(table, classes))
-                names = pa.DictionaryArray.from_arrays(pa.array(classes), CLASS_NAMES)
-                writer.write_table(pa.table([names], schema=CLASS))
-                begin += len(table)
-    return groups
-
-
-def add_groups(groups: dict[Group, list[int]], more: Mapping[Group, Sequence[int]]) -> None:
-    for name, (objects, size) in more.items():
-        counts = groups.setdefault(name, [0, 0])
-        counts[0] += objects
-        counts[1] += size
-
-
-def count_groups(table: pa.Table, classes: Small) -> dict[Group, tuple[int, int]]:
-    code = classes.astype(np.int64)
-    words: list[list[str]] = []
-    for name in ("realm", "kind", "dataset"):
-        names, at = words_of(table[name])
-        words.append([*names, ""])
-        code = code * (len(names) + 1) + at
-    if int(code.max(initial=0)) < _FEW:
-        place = code
-    else:
-        code, place = np.unique(code, return_inverse=True)
-    sizes = integers(table["size"], 0).astype(np.int64)
-    # Summed in two halves, as doubles are exact for these.
-    halves = [np.bincount(place, half).astype(np.int64) for half in (sizes >> 32, sizes & 0xFFFFFFFF)]
-    counts = np.bincount(place)
-    there = np.flatnonzero(counts)
-    groups: dict[Group, tuple[int, int]] = {}
-    columns = (there if place is code else code[there], *(numbers[there] for numbers in (counts, *halves)))
-    for number, objects, upper, lower in zip(*(column.tolist() for column in columns), strict=True):
-        group: list[str] = []
-        for names in reversed(words):
-            number, at = divmod(number, len(names))
-            group.append(names[at])
-        dataset, kind, realm = group
-        groups[realm, kind, dataset, NAMES[number]] = (objects, (upper << 32) + lower)
-    return groups
+    keys = leading_keys(folder)
+    keys = keys.take(pa.array(np.arange(number, len(keys), tasks)))
+    listed = named(listing.find(keys.to_pylist()))
+    yield listed, why_kept(listed, rules)
+    absent = keys.filter(pc.invert(pc.is_in(keys, join_chunks(listed["key"]))))
+    if isinstance(listing, FinishedListing) and listing.place is not None:
+        # A list does not name objects newer than itself.
+        unlisted = named(listing.place.find(absent.to_pylist()))
+        yield unlisted, pa.repeat("is not in the listing", len(unlisted))
+        absent = absent.filter(pc.invert(pc.is_in(absent, join_chunks(unlisted["key"]))))
+    if rules.holds and len(absent):
+        # in the trash, where a hold keeps it
+        aside = named([objects_batch(absent, {})])
+        yield aside, held_by(aside, rules.holds)

@@ -1,45 +1,38 @@
 """One scan from beginning to end, in the order that keeps it safe: list first, then read every reference. Its steps are
 numbered tasks, which Spark (pipeline/scans.py) or this process runs."""
 
-import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
-from itertools import pairwise
-from typing import Any
+
+import pyarrow as pa
 
 from retention_assets.clock import now
 from retention_assets.errors import Refused
-from retention_assets.policy.model import Keeper
+from retention_assets.policy.durations import from_micros
 from retention_assets.stores.concurrency import Result, Tasks, TasksHere
-from retention_assets.stores.objects.classes import LOGGED, ClassRules, class_rules
-from retention_assets.stores.objects.edges import close_edges, find_kept
-from retention_assets.stores.objects.fingerprints import SALT_BYTES, ReferredNames
+from retention_assets.stores.objects.classes import LOGGED, class_rules
+from retention_assets.stores.objects.edges import write_retained
+from retention_assets.stores.objects.fingerprints import ReferredNames
 from retention_assets.stores.objects.folder import (
     FOLDERS,
     RANGES,
     ListedObjects,
     ListingRows,
-    ReferenceRuns,
     ScanFolder,
-    names_of_sources,
-    write_edges,
     write_listing,
-    write_references,
 )
-from retention_assets.stores.objects.judge import (
+from retention_assets.stores.objects.judge import Judge, Scan
+from retention_assets.stores.objects.matching import (
+    GROUPS,
     BloomSize,
-    Group,
     MatchObjects,
-    add_groups,
     ask_objects,
     fill_bloom,
     judge_objects,
+    split_ranges,
 )
-from retention_assets.stores.objects.listings import open_listing
-from retention_assets.stores.objects.references import open_edges, open_references
 from retention_assets.stores.objects.scan_result import (
     ClassCount,
     ObjectClass,
@@ -47,10 +40,12 @@ from retention_assets.stores.objects.scan_result import (
     ScannedDataset,
     ScanResult,
 )
-from retention_assets.stores.objects.settings import FLOOR, BloomFilter, ObjectsSettings
-from retention_assets.stores.objects.sources import ObjectListing, ReadRows, RowSource, ShareRead, count_sources, read_whole
+from retention_assets.stores.objects.settings import BloomFilter
+from retention_assets.stores.objects.sources import count_sources, read_whole
 from retention_assets.stores.places.own_files import temporary_folder
 from retention_assets.stores.protocol import error_text
+
+__all__ = ["Scan", "scan_here", "scan_in"]
 
 # references and objects matched per task
 _TOGETHER = 1 << 23
@@ -58,85 +53,54 @@ _TOGETHER = 1 << 23
 _SMALL = 1 << 20
 
 
-@dataclass(frozen=True)
-class Scan:
-    """A scan to make: a store's settings, listing and sources, the realms and holds in force, and the scans before it."""
-
-    settings: ObjectsSettings
-    listing: ObjectListing
-    references: Sequence[RowSource]
-    edges: Sequence[RowSource] = ()
-    purging: frozenset[str] = frozenset()
-    # what they keep, or may keep, keeps what its edges lead to
-    holds: tuple[Keeper, ...] = ()
-    # nothing is judged that was younger at this instant, if given
-    as_of: datetime | None = None
-    # last whole scan
-    last: ScanResult | None = None
-    # counts the objects that sweeps have deleted since the last whole scan
-    count_swept: Callable[[], int] = int
-    # number of references at which the newest scan failed as too many (`ScanFailed.references`)
-    refused: int | None = None
-    # A new salt for each scan, so that collisions do not repeat and cannot be crafted.
-    salt: bytes = field(default_factory=lambda: secrets.token_bytes(SALT_BYTES), repr=False)
-
-    @classmethod
-    def of(cls, settings: ObjectsSettings, **facts: Any) -> "Scan":
-        return cls(settings, open_listing(settings), open_references(settings), open_edges(settings), **facts)
-
-
 def scan_in(tasks: Tasks, scan: Scan, folder: ScanFolder) -> ScanResult:
     """List, read the references, and write into an empty folder what each object is. Anything incomplete raises."""
-    return _ScanRun(tasks, scan, folder).run()
+    return _Scanning(tasks, scan, folder).run()
 
 
-class _ScanRun:
-    def __init__(self, tasks: Tasks, scan: Scan, folder: ScanFolder) -> None:
-        self._tasks, self._scan = tasks, scan
-        self._folder = replace(folder, salt=scan.salt)
-
+class _Scanning(Judge):
     def run(self) -> ScanResult:
-        scan, started = self._scan, now()
-        self._folder.make(*FOLDERS)
+        scan, started = self.scan, now()
+        self.folder.make(*FOLDERS)
         listed_as_of, listed = self._list()
-        read_references = self._read(scan.references, partial(write_references, self._folder), scan.settings.rates.references)
-        references = ReferenceRuns.all_of(share.result for share in read_references)
-        read_edges = self._read(scan.edges, partial(write_edges, self._folder))
+        with _failing(scan, "a source"):
+            self.read()
+        names, references = self.names, [run for share in self.references for run in share.result.runs]
         # A listing from the future makes no object older.
         present = min(listed_as_of, now(), scan.as_of or listed_as_of)
-        cut_off = min(scan.settings.min_age.before(present), FLOOR.before(present))
-        names = names_of_sources(read_references, len(scan.references))
-        rules = class_rules(scan.settings, cut_off, scan.purging, [source.realms for source in names])
-        over_edges = self._follow_edges([share.result for share in read_edges if share.end.rows], references, listed, rules)
-        reached = sum(run.values for run in over_edges.runs)
+        rules = class_rules(scan.settings, present, scan.purging, [source.realms for source in names])
+        with _failing(scan, "the edges"):
+            walked = self.walk(partial(write_retained, self.kept), rules, listed)
+        over_edges = walked.runs if walked else []
+        reached = sum(run.values for run in over_edges)
         wanted = scan.settings.filter
         size = BloomSize.of(self._expected(wanted), wanted.fpp) if isinstance(wanted, BloomFilter) else None
         if size:
-            files = [run.name for run in (*references.runs, *over_edges.runs)]
-            self._step("the filter", partial(fill_bloom, self._folder, size, files), 1)
-        ask = partial(ask_objects, listed, ReferredNames.all_of([references.names, over_edges.names]), scan.settings.has_realms)
+            files = [run.name for run in (*references, *over_edges)]
+            self._step("the filter", partial(fill_bloom, self.folder, size, files), 1)
+        every = ReferredNames.all_of([*names, *([walked.names] if walked else [])])
+        ask = partial(ask_objects, listed, every, scan.settings.has_realms)
         asked = self._step("the listing", ask, len(listed.parts))
         asked_runs = [run for part in asked for run in part]
-        bounds = self._bounds(max(sum(run.values for run in runs) for runs in (references.runs, asked_runs)))
-        match = MatchObjects(references.runs, len(scan.references), over_edges.runs, asked_runs, self._folder, bounds, size)
+        values = max(sum(run.values for run in runs) for runs in (references, asked_runs))
+        bounds = split_ranges(0, RANGES, max(-(-values // _TOGETHER), self.tasks.slots if values > _SMALL else 1))
+        match = MatchObjects(references, len(scan.references), over_edges, asked_runs, self.folder, bounds, size)
         matched = self._step("the judgement", match, len(bounds))
         distinct = sum(part.distinct for part in matched)
         effective_fpp = self._rate(distinct + reached, size)
-        judge = partial(judge_objects, listed, asked, [part.name for part in matched], bounds, rules)
-        groups: dict[Group, list[int]] = {}
-        for part in self._step("the judgement", judge, len(asked)):
-            add_groups(groups, part)
-        counts = count_sources(scan.references, scan.settings.references, read_references)
+        classify = partial(judge_objects, listed, asked, [part.name for part in matched], bounds, rules)
+        groups = pa.concat_tables([GROUPS.empty_table(), *self._step("the judgement", classify, len(asked))])
+        counts = count_sources(scan.references, scan.settings.references, self.references)
         for number, (count, source) in enumerate(zip(counts, names, strict=True)):
             count.distinct = sum(part.of_sources[number] for part in matched)
             count.realms = len(source.realms - {None})
-            count.seconds = sum(share.seconds for share in read_references if share.source == number)
+            count.seconds = sum(share.seconds for share in self.references if share.source == number)
         result = ScanResult(
             store=scan.settings.name,
             started_at=started,
             finished_at=now(),
             listing_as_of=listed_as_of,
-            cut_off=cut_off,
+            cut_off=from_micros(rules.cut_off),
             salt=scan.salt.hex(),
             filter=wanted.kind,
             effective_fpp=effective_fpp,
@@ -144,9 +108,9 @@ class _ScanRun:
             unresolved_references=distinct - sum(part.matched for part in matched),
             classes=_class_counts(groups),
             sources=counts,
-            edges=sum(share.end.rows for share in read_edges),
+            edges=sum(share.end.rows for share in self.edges),
             over_edges=reached,
-            edge_sources=count_sources(scan.edges, scan.settings.edges, read_edges, "edges by "),
+            edge_sources=count_sources(scan.edges, scan.settings.edges, self.edges, "edges by "),
             references_shrink=scan.settings.brakes.references_shrink,
         )
         result.scanned, result.scanned_bytes = result.total()
@@ -154,11 +118,11 @@ class _ScanRun:
         return result
 
     def _list(self) -> tuple[datetime, ListedObjects]:
-        scan = self._scan
+        scan = self.scan
         with _failing(scan, "the listing"):
             as_of = scan.listing.begin()
-            write = partial(write_listing, scan.settings, self._folder)
-            listed = read_whole(self._tasks, [ListingRows(scan.listing)], write, rate=scan.settings.rates.scan)
+            write = partial(write_listing, scan.settings, self.folder)
+            listed = read_whole(self.tasks, [ListingRows(scan.listing)], write, rate=scan.settings.rates.scan)
         before = scan.last.scanned if scan.last else 0
         if before and not sum(share.result[1] for share in listed) and before > scan.count_swept():
             raise ScanFailed(
@@ -166,45 +130,22 @@ class _ScanRun:
                 f"nothing is listed, and the last scan had {before:,} objects. Look whether the place is the right"
                 " one, and whether it can be read.",
             )
-        return as_of, ListedObjects(self._folder, [share.result[0] for share in listed if share.end.rows])
-
-    def _read(self, sources: Sequence[RowSource], read: ReadRows[Result], rate: float = 0) -> list[ShareRead[Result]]:
-        with _failing(self._scan, "a source"):
-            return read_whole(self._tasks, sources, read, rate=rate, has_realms=self._scan.settings.has_realms)
-
-    def _bounds(self, values: int) -> list[tuple[int, int]]:
-        tasks = max(-(-values // _TOGETHER), self._tasks.slots if values > _SMALL else 1)
-        count = min(RANGES, tasks)
-        return list(pairwise(RANGES * number // count for number in range(count + 1)))
-
-    def _follow_edges(
-        self, parts: Sequence[str], references: ReferenceRuns, listed: ListedObjects, rules: ClassRules
-    ) -> ReferenceRuns:
-        # Edges are followed from everything that is kept or referred to.
-        if not parts:
-            return ReferenceRuns.all_of([])
-        tasks = min(self._tasks.slots, len(listed.parts))
-        find = partial(find_kept, listed, tasks, parts, rules, self._scan.holds)
-        kept = ReferenceRuns.all_of(self._step("the edges", find, tasks))
-        if not (references.runs or kept.runs):
-            return ReferenceRuns.all_of([])
-        close = partial(close_edges, self._folder, parts, references, kept)
-        return ReferenceRuns.all_of(self._step("the edges", close, 1))
+        return as_of, ListedObjects(self.folder, [share.result[0] for share in listed if share.end.rows])
 
     def _expected(self, wanted: BloomFilter) -> int:
         # The filter also holds what edges reach.
-        refused, last = self._scan.refused, self._scan.last
+        refused, last = self.scan.refused, self.scan.last
         known = refused or (last.distinct_references + last.over_edges if last else 0)
         return round(known * wanted.growth) if known else wanted.expected
 
     def _rate(self, retained: int, size: BloomSize | None) -> float:
-        wanted = self._scan.settings.filter
+        wanted = self.scan.settings.filter
         if size is None or not isinstance(wanted, BloomFilter):
             return retained / 2**64
         rate = size.rate(retained)
         if rate > wanted.max_fpp:
             raise ScanFailed(
-                self._scan.settings.name,
+                self.scan.settings.name,
                 f"the Bloom filter was sized for {self._expected(wanted):,} references, and {retained:,} distinct ones were"
                 f" found, with which it errs at a rate of {rate:.3g}, above max_fpp {wanted.max_fpp:.3g}. The next scan sizes"
                 f" it for {round(retained * wanted.growth):,}.",
@@ -213,8 +154,8 @@ class _ScanRun:
         return rate
 
     def _step(self, name: str, step: Callable[[int], Result], count: int) -> list[Result]:
-        with _failing(self._scan, name):
-            return self._tasks.run(step, count) if count else []
+        with _failing(self.scan, name):
+            return self.tasks.run(step, count) if count else []
 
 
 @contextmanager
@@ -227,21 +168,23 @@ def _failing(scan: Scan, step: str) -> Iterator[None]:
         raise ScanFailed(scan.settings.name, f"{step}: {error_text(fault)}") from fault
 
 
-def _class_counts(groups: Mapping[Group, Sequence[int]]) -> list[ClassCount]:
+def _class_counts(groups: pa.Table) -> list[ClassCount]:
     counts: dict[tuple[str, str, ObjectClass], ClassCount] = {}
-    for (realm, kind, _, name), (objects, size) in sorted(groups.items()):
-        count = counts.setdefault((realm, kind, name), ClassCount(realm, kind, name))
-        count.objects += objects
-        count.bytes += size
-    return list(counts.values())
+    for row in groups.to_pylist():
+        name = row["realm"] or "", row["kind"] or "", ObjectClass(row["class"])
+        count = counts.setdefault(name, ClassCount(*name))
+        count.objects += row["objects"]
+        count.bytes += int(row["bytes"] or 0)
+    return [counts[name] for name in sorted(counts)]
 
 
-def _datasets(groups: Mapping[Group, Sequence[int]], *, every: bool) -> list[ScannedDataset]:
+def _datasets(groups: pa.Table, *, every: bool) -> list[ScannedDataset]:
     rows: dict[str, int] = {}
     realms: dict[str, set[str]] = {}
-    for (realm, _, dataset, name), (objects, _) in groups.items():
-        realms.setdefault(dataset, set()).add(realm)
-        rows[dataset] = rows.get(dataset, 0) + (objects if every or name in LOGGED else 0)
+    for row in groups.to_pylist():
+        name, is_logged = row["dataset"], every or row["class"] in LOGGED
+        realms.setdefault(name, set()).add(row["realm"] or "")
+        rows[name] = rows.get(name, 0) + (row["objects"] if is_logged else 0)
     return [
         ScannedDataset(name, next(iter(realms[name])) if len(realms[name]) == 1 else "", rows[name]) for name in sorted(rows)
     ]

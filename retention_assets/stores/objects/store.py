@@ -4,9 +4,9 @@ records the object as the sweep's second look saw it: only that very object is d
 import hashlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import replace
 from datetime import datetime
 from functools import cached_property, partial
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,11 +25,11 @@ from retention_assets.stores.objects.classes import log_lines
 from retention_assets.stores.objects.delete import ObjectDeletion, ObjectRows, is_conditional, pace_of
 from retention_assets.stores.objects.folder import ScanFolder
 from retention_assets.stores.objects.hits import GivenKeys, in_purging_realms, within_realms
+from retention_assets.stores.objects.judge import Scan
 from retention_assets.stores.objects.listings import open_listing
-from retention_assets.stores.objects.look import LookOrder, ObjectsLook, look_here, look_in
+from retention_assets.stores.objects.look import ObjectsLook, look_here, look_in
 from retention_assets.stores.objects.notes import notes_of, planned_of, present_of
-from retention_assets.stores.objects.references import open_edges, open_references
-from retention_assets.stores.objects.scan import Scan, scan_here
+from retention_assets.stores.objects.scan import scan_here
 from retention_assets.stores.objects.scan_result import ScanResult
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.objects.source_settings import SqlEdges, SqlReferences
@@ -173,7 +173,7 @@ class ObjectsStore(Store):
             self._read[dataset] = asked, present.filter(rows)
         objects = pa.concat_tables([self._read[dataset][1] for dataset in keys] or [NAMED.empty_table()])
         due = GivenKeys(objects["key"].filter(pa.array(~within_realms(objects["realm"], only.purging))))
-        looking = look_here(self._order(due, only.purging, only.holds)) if self._look is None else nullcontext(self._look)
+        looking = look_here(self._scan_of(due, only.purging, only.holds)) if self._look is None else nullcontext(self._look)
         with looking as look:
             return look.judge(self.settings, objects, list(keys), only.purging)
 
@@ -192,9 +192,9 @@ class ObjectsStore(Store):
         is_stopped: Callable[[], bool] = never,
         holds: Sequence[Keeper] = (),
     ) -> ObjectsLook:
-        order = self._order(due, purging, holds)
-        order = replace(order, last=ScanResult.from_json(last) if last else None, is_stopped=is_stopped)
-        return look_in(tasks, order, ScanFolder(folder, opened))
+        before = ScanResult.from_json(last) if last else None
+        scan = self._scan_of(due, purging, holds, last=before, is_stopped=is_stopped)
+        return look_in(tasks, scan, ScanFolder(folder, opened))
 
     def answer_by(self, look: object) -> None:
         assert look is None or isinstance(look, ObjectsLook)
@@ -215,16 +215,15 @@ class ObjectsStore(Store):
         look = self._look
         if look is not None and not all(look.covers(names) | in_purging_realms(names, self.settings, look.purging)):
             look = None
-        order = self._order(GivenKeys(objects["key"]), self._only.purging, self._only.holds)
-        with look_here(order) if look is None else nullcontext(look) as answers:
+        scan = self._scan_of(GivenKeys(objects["key"]), self._only.purging, self._only.holds)
+        with look_here(scan) if look is None else nullcontext(look) as answers:
             who = zip(transactions, answers.witnesses(objects).to_pylist(), strict=True)
         found = {key: f"It is referenced by {text}." for key, text in who if text}
         in_sight = set(self._look_at(dataset, [*found])["key"].to_pylist())
         return {key: text for key, text in found.items() if key not in in_sight}
 
-    def _order(self, due: DueTransactions, purging: Collection[str], holds: Sequence[Keeper]) -> LookOrder:
-        sources, edges = open_references(self.settings), open_edges(self.settings)
-        return LookOrder(sources, edges, due, self.listing.begin, self.settings, purging, holds)
+    def _scan_of(self, due: DueTransactions, purging: Collection[str], holds: Sequence[Keeper], **facts: Any) -> Scan:
+        return Scan.of(self.settings, due=due, purging=frozenset(purging), holds=holds, **facts)
 
     def prepare(self, dataset: str, transactions: Sequence[str]) -> list[PreparedTarget]:
         """Targets as they were judged; those not read before, as they are now."""

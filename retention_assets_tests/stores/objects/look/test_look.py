@@ -1,7 +1,5 @@
 """A look: what it answers for, whatever is asked of it afterwards, and what it does not answer for."""
 
-import pickle
-import random
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -16,42 +14,20 @@ import pytest
 
 from retention_assets.clock import now
 from retention_assets.errors import Refused
-from retention_assets.frames import sound_log
-from retention_assets.policy import Hold
 from retention_assets.stores.concurrency import TasksHere
 from retention_assets.stores.objects import hits, look
 from retention_assets.stores.objects.fingerprints import Fingerprints
-from retention_assets.stores.objects.folder import ScanFolder
-from retention_assets.stores.objects.hits import GivenKeys, witnesses_among
-from retention_assets.stores.objects.look import LookOrder, ObjectsLook, look_in
+from retention_assets.stores.objects.hits import GivenKeys
+from retention_assets.stores.objects.look import ObjectsLook
 from retention_assets.stores.objects.references import ShareEnd
 from retention_assets.stores.objects.scan_result import ScanResult, SourceCount, own_peaks
 from retention_assets.stores.objects.store import ObjectsStore
 from retention_assets.stores.objects.tables import EDGES
-from retention_assets_tests.rounds import rounds
 from retention_assets_tests.stores.objects.environments import OLD, LocalObjects, SqlObjects, read_some, write_lines
-from retention_assets_tests.stores.objects.look.test_witnesses import asked, retained, settings_of, witnesses
+from retention_assets_tests.stores.objects.look.test_witnesses import asked, scan_of, witnesses
 from retention_assets_tests.stores.objects.references.sources import Said
+from retention_assets_tests.stores.objects.scan.environments import Listed, listed, look_of
 from retention_assets_tests.stores.objects.test_store import classes
-
-
-class ManyTasks(TasksHere):
-    """Tasks of which several would run at a time."""
-
-    slots = 2
-
-
-@dataclass
-class Shared(Said):
-    """A source in as many shares as are wanted."""
-
-    def shares(self, wanted: int) -> list[Any]:
-        return [(at, wanted) for at in range(wanted)]
-
-    def read(self, share: Any) -> Generator[pa.RecordBatch, None, ShareEnd]:
-        mine = replace(self, rows=self.rows[share[0] :: share[1]])
-        end = yield from Said.read(mine, share)
-        return end
 
 
 @dataclass(frozen=True)
@@ -70,47 +46,6 @@ class InParts:
             yield pa.record_batch({"transaction": pa.array([self.keys[part]], pa.string())})
 
 
-def test_any_subset_of_what_is_due_is_answered_for_as_all_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In however many tasks and pieces it is found: as sets of Python find it, and of each key the very same witness."""
-    for seed in range(rounds(50)):
-        random_ = random.Random(seed)
-        for name, sizes in {"TOGETHER": [1, 3, 1000], "_RUN": [1, 1000], "_HELD": [1, 3, 1000], "_GROUP": [1, 1000]}.items():
-            monkeypatch.setattr(hits, name, random_.choice(sizes))
-        keys = ["a", "b", "c", "d", "a/b", "a/b/c", "a/", "b/c", "d/"]
-        realms: list[str | None] = random_.choice([[None], ["r", "s"], [None, "r", "s"], [None, "r", "s", ""]])
-
-        def some(most: int, *columns: Sequence[str | None], random_: random.Random = random_) -> list[tuple[str | None, ...]]:
-            return [tuple(map(random_.choice, columns)) for _ in range(random_.randrange(most))]
-
-        said = [
-            Shared(some(6, keys, [None, *realms], [None, "who"]), f"source {n}", random_.random() < 0.5, at_once=2)
-            for n in range(random_.randrange(1, 4))
-        ]
-        over = [Shared(some(12, keys, keys, [None, *realms]), schema=EDGES) for _ in range(random_.randrange(3))]
-        pairs = [(realm, str(key)) for realm, key in some(12, realms, keys)]
-        order = LookOrder(said, over, InParts(sorted({key for _, key in pairs})), now, settings_of(said, over))
-        found = travelled(look_in(ManyTasks(), order, ScanFolder(str(tmp_path / str(seed)))))
-        assert found.fault is None
-        part = random_.sample(pairs, len(pairs) // 2)
-        whole, mine = (witnesses_of(found, some_) for some_ in (pairs, part))
-        assert mine == {pair: whole[pair] for pair in mine}
-        direct, all_of_them = retained(said, over, pairs)
-        assert whole.keys() == all_of_them, seed
-        assert mine.keys() == all_of_them & set(part), seed
-        assert {pair: whole[pair] for pair in direct} == direct, seed
-
-
-def travelled(found: ObjectsLook) -> ObjectsLook:
-    value: ObjectsLook = pickle.loads(pickle.dumps(found))
-    return value
-
-
-def witnesses_of(found: ObjectsLook, pairs: Sequence[tuple[str | None, str]]) -> dict[tuple[str | None, str], str]:
-    table = asked(*dict.fromkeys(pairs))
-    _, rows = witnesses_among(found.hits, found.labels, table)
-    return {(row["realm"], row["key"]): row["source"] for row in rows.to_pylist()}
-
-
 @pytest.fixture
 def alike(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Fingerprints, "of", lambda _, keys, *__, **___: np.full(len(keys), 7, dtype=np.uint64))
@@ -118,15 +53,16 @@ def alike(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("alike")
 def test_keys_of_one_fingerprint_are_told_apart() -> None:
-    """Neither is what nothing refers to kept, nor is what something refers to lost. Over edges nothing is judged by it."""
+    """Neither is what nothing refers to kept, nor is what something refers to lost, over edges or not."""
     said = Said([("other", None, "x"), ("a", None, "mail"), ("b/", None, None), ("c", "r", None)], names_folders=True)
     # It means the key of that name, and no folder.
     plain = Said([("g/", None, None)])
     named = ((None, "a"), (None, "b/x"), ("s", "c"), (None, "d"), (None, "e"), (None, "f"), (None, "g/x"))
-    table = witnesses([said, plain], asked(*named))
-    assert sorted(row["key"] for row in table.to_pylist()) == ["a", "b/x"]
-    with pytest.raises(Refused, match="Two keys of edges have the same fingerprint"):
-        witnesses([said], asked(*named), [Said([("other", "e", None), ("a", "f", None)], schema=EDGES)])
+    texts = zip(named, witnesses([said, plain], asked(*named)), strict=True)
+    assert [key for (_, key), text in texts if text] == ["a", "b/x"]
+    over = [Said([("other", "e", None), ("a", "f", None), ("d", "c", None)], schema=EDGES)]
+    texts = zip(named, witnesses([said], asked(*named), over), strict=True)
+    assert [key for (_, key), text in texts if text] == ["a", "b/x", "e", "f"]
 
 
 @pytest.mark.usefixtures("alike")
@@ -179,11 +115,11 @@ def test_what_is_written_after_a_look_began_is_young(folder: LocalObjects, tmp_p
 
 def test_a_finished_list_is_as_old_as_it_is(tmp_path: Path) -> None:
     """What is younger than the list is nothing that was looked for in time."""
-    order = LookOrder([said := Said([])], [], InParts(["a"]), lambda: OLD, settings_of([said]))
-    assert look_in(TasksHere(), order, ScanFolder(str(tmp_path))).listed_as_of == OLD
+    scan = scan_of([Said([])], due=InParts(["a"]), listing=listed(as_of=OLD))
+    assert look_of(scan, tmp_path).listed_as_of == OLD
     # And none is of the future.
-    ahead = look_in(TasksHere(), replace(order, begin=lambda: now() + timedelta(days=9)), ScanFolder(str(tmp_path / "ahead")))
-    assert ahead.listed_as_of <= now()
+    ahead = replace(scan, listing=listed(as_of=now() + timedelta(days=9)))
+    assert look_of(ahead, tmp_path / "ahead").listed_as_of <= now()
 
 
 def test_the_time_is_asked_before_edges_and_these_before_references(tmp_path: Path) -> None:
@@ -196,21 +132,22 @@ def test_the_time_is_asked_before_edges_and_these_before_references(tmp_path: Pa
             asked.append(self.label)
             return super().read(share)
 
-    def begin() -> datetime:
-        asked.append("time")
-        return OLD
+    class Clock(Listed):
+        def begin(self) -> datetime:
+            asked.append("time")
+            return super().begin()
 
     over = Noted([("a", "b", None)], "edges", schema=EDGES)
     said = Noted([], "references")
-    order = LookOrder([said], [over], InParts(["b"]), begin, settings_of([said], [over]))
-    look_in(TasksHere(), order, ScanFolder(str(tmp_path)))
+    scan = scan_of([said], [over], due=InParts(["b"]), listing=Clock(listed().rows, finds=True))
+    look_of(scan, tmp_path)
     assert asked == ["time", "edges", "references"]
 
 
 def test_a_source_that_shrank_is_not_made_up_for_by_another(tmp_path: Path) -> None:
     said = [Said([("x", None, None)], "one"), Said([(f"y{number}", None, None) for number in range(20)], "two")]
-    order = LookOrder(said, [], InParts(["a"]), now, settings_of(said), last=before(one=9, two=9))
-    found = look_in(TasksHere(), order, ScanFolder(str(tmp_path / "look")))
+    scan = scan_of(said, due=InParts(["a"]), last=before(one=9, two=9))
+    found = look_of(scan, tmp_path / "look")
     assert str(found.fault).startswith("one had 9 references last time and has 1, ")
 
 
@@ -221,8 +158,8 @@ def test_references_are_read_no_faster_than_the_settings_say(
     monkeypatch.setattr(f"{place}.moment", lambda: SimpleNamespace(running=clock[0]))
     monkeypatch.setattr(f"{place}.sleep", lambda seconds: clock.append(clock.pop() + seconds))
     settings = folder.store(rates={"references": 4}).settings
-    order = LookOrder([Said([("x", None, None)] * 8)], [], InParts(["a"]), now, settings)
-    look_in(TasksHere(), order, ScanFolder(str(tmp_path / "look")))
+    scan = scan_of([Said([("x", None, None)] * 8)], due=InParts(["a"]), settings=settings)
+    look_of(scan, tmp_path / "look")
     assert clock == [2.0]
 
 
@@ -286,35 +223,10 @@ def test_a_look_ends_when_it_is_told_to(tmp_path: Path) -> None:
             return ShareEnd(share, 100)
 
     long = Long([])
-    order = LookOrder([long], [], InParts(["a"]), now, settings_of([long]), is_stopped=lambda: len(read) >= 3)
-    found = look_in(TasksHere(), order, ScanFolder(str(tmp_path)))
+    scan = scan_of([long], due=InParts(["a"]), is_stopped=lambda: len(read) >= 3)
+    found = look_of(scan, tmp_path)
     assert found.fault == "the check of references was stopped"
     assert len(read) == 3
-
-
-HELD = Hold.model_validate({"name": "trial", "datasets": ["blobs/*"], "transactions": ["a/held"]})
-
-
-def test_what_is_kept_leads_to_what_a_look_keeps_as_sets_say(folder: LocalObjects) -> None:
-    """Random edges between objects of each kind: whatever one that is kept leads to has a witness, and nothing else."""
-    keys = [f"a/{name}" for name in ("used", "held", "young", "odd", "x", "y", "z", "gone")]
-    for key in keys[:-1]:
-        folder.put(key, b".", now() if key == "a/young" else OLD)
-    folder.refers("a/used")
-    kinds = {"known_kinds": ["u", "h", "y", "x", "z"], "kind_of": {"pattern": "^a/(odd|[a-z])"}}
-    store = folder.store(edges=[{"lines": str(folder.folder / "edges.jsonl")}], **kinds)
-    for seed in range(rounds(6)):
-        random_ = random.Random(seed)
-        pairs = [(random_.choice(keys), random_.choice(keys)) for _ in range(random_.randrange(10))]
-        write_lines(folder.folder / "edges.jsonl", *({"from": begin, "to": end} for begin, end in pairs))
-        reached = {"a/used", "a/held", "a/young", "a/odd"}
-        while more := {end for begin, end in pairs if begin in reached} - reached:
-            reached |= more
-        over = {end for begin, end in pairs if begin in reached}
-        log = sound_log(read_some(store, {"blobs/a": keys}, (), (HELD,)))
-        found = {row["transaction"]: dict(row["attributes"]) for row in log.transactions.to_pylist()}
-        assert {key for key, said in found.items() if "witness" in said} == (over | {"a/used"}) - {"a/gone"}, seed
-        assert found["a/held"]["class"] == ("referenced" if "a/held" in over else "unreferenced"), seed
 
 
 def test_an_object_that_is_newer_than_the_list_keeps_what_it_leads_to(folder: LocalObjects) -> None:

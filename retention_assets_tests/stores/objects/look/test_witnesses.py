@@ -2,15 +2,17 @@
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from retention_assets.stores.objects import ObjectsSettings
-from retention_assets.stores.objects.hits import WITNESSES
 from retention_assets.stores.objects.look import find_witnesses
 from retention_assets.stores.objects.references import SourceNotWhole
+from retention_assets.stores.objects.scan import Scan
 from retention_assets.stores.objects.tables import EDGES
 from retention_assets_tests.stores.objects.references.sources import Said, settings
 
@@ -34,21 +36,27 @@ def settings_of(sources: Sequence[Said], over: Sequence[Said] = ()) -> ObjectsSe
     return settings(HERE, *[lines] * len(sources), edges=[lines] * len(over), path=str(HERE))
 
 
-def witnesses(sources: Sequence[Said], table: pa.Table, over: Sequence[Said] = ()) -> pa.Table:
-    return find_witnesses(sources, table, over, settings_of(sources, over), ())
+def scan_of(sources: Sequence[Said], over: Sequence[Said] = (), **facts: Any) -> Scan:
+    return replace(Scan.of(settings_of(sources, over)), references=sources, edges=over, **facts)
+
+
+def witnesses(sources: Sequence[Said], objects: pa.Table, over: Sequence[Said] = ()) -> list[str | None]:
+    texts: list[str | None] = find_witnesses(scan_of(sources, over), objects).to_pylist()
+    return texts
 
 
 def found(sources: Sequence[Said], *pairs: Pair, over: Sequence[Said] = ()) -> list[tuple[str | None, ...]]:
-    table = witnesses(sources, asked(*pairs), over)
-    assert table.schema == WITNESSES
-    return sorted((tuple(row.values()) for row in table.to_pylist()), key=str)
+    """Realm, key, source and who refers to it there, of each object that something refers to."""
+    texts = zip(pairs, witnesses(sources, asked(*pairs), over), strict=True)
+    parts = {(*pair, *text.partition(": ")[::2]) for pair, text in texts if text}
+    return sorted(parts, key=str)
 
 
 def test_the_first_source_that_refers_to_a_key_is_its_witness() -> None:
     one = Said([("a", None, "mail 1"), ("x", None, "mail 2"), ("a", None, "mail 3")], "one")
     two = Said([("a", None, "page 1"), ("b", None, None)], "two")
     assert found([one, two], (None, "a"), (None, "b"), (None, "c"), (None, "a")) == [
-        (None, "a", "one", "mail 1"), (None, "b", "two", None),
+        (None, "a", "one", "mail 1"), (None, "b", "two", ""),
     ]  # fmt: skip
 
 
@@ -107,29 +115,3 @@ def test_a_long_chain_of_edges_is_walked_to_its_end() -> None:
     random.Random(1).shuffle(chain)
     [row] = found([Said([("0", None, "the first")])], (None, "2000"), over=edges(*chain))
     assert row[3] == "over the edge from 0, which the first refers to"
-
-
-def retained(said: Sequence[Said], over: Sequence[Said], pairs: Sequence[Pair]) -> tuple[dict[Pair, str], set[Pair]]:
-    """The first source of each key that is named itself, and all that are named, by the sentences of the contract."""
-
-    def agree(one: str | None, other: str | None) -> bool:
-        return one is None or other is None or one == other
-
-    def named(realm: str | None, key: str) -> str | None:
-        for source in said:
-            for thing, where, _ in source.rows:
-                below = source.names_folders and str(thing).endswith("/") and (key.startswith(str(thing)) or thing == "/")
-                if (thing == key or below) and agree(where, realm):
-                    return source.label
-        return None
-
-    direct, all_of_them = {}, set()
-    for realm, key in pairs:
-        if (witness := named(realm, key)) is not None:
-            direct[realm, key] = witness
-        near = {key}
-        while more := {str(a) for one in over for a, b, where in one.rows if b in near and agree(where, realm)} - near:
-            near |= more
-        if any(named(realm, one) for one in near):
-            all_of_them.add((realm, key))
-    return direct, all_of_them

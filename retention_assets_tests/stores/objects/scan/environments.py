@@ -9,10 +9,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from retention_assets.stores.concurrency import TasksHere
 from retention_assets.stores.objects import ObjectsSettings
 from retention_assets.stores.objects.classes import log_lines
-from retention_assets.stores.objects.folder import read_classes
+from retention_assets.stores.objects.folder import ScanFolder, read_classes
 from retention_assets.stores.objects.listings import open_listing
+from retention_assets.stores.objects.look import ObjectsLook, look_in
 from retention_assets.stores.objects.references import ShareEnd, SourceNotWhole
 from retention_assets.stores.objects.scan import Scan, scan_here
 from retention_assets.stores.objects.scan_result import ScanResult
@@ -53,6 +55,8 @@ class Rows:
 class Listed:
     rows: Rows
     as_of: datetime = AS_OF
+    # for a look
+    finds: bool = False
 
     def begin(self) -> datetime:
         return self.as_of
@@ -65,7 +69,8 @@ class Listed:
         yield self.rows.batch(share)
 
     def find(self, keys: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        raise AssertionError(f"a scan asks for no single key: {keys}")
+        assert self.finds, f"a scan asks for no single key: {keys}"
+        yield pa.RecordBatch.from_pylist([row for row in self.rows.rows if row["key"] in keys], OBJECTS)
 
     def distinct_names(self, settings: ObjectsSettings) -> list[str] | None:
         raise AssertionError(f"a scan asks for no names: {settings}")
@@ -171,3 +176,10 @@ def judge(scan: Scan, last: ScanResult | None = None) -> Judged:
 def log_of(scan: Scan, *datasets: str) -> tuple[ScanResult, pa.Table]:
     with scan_here(scan) as (result, folder):
         return result, log_lines(folder, result, scan.settings, datasets)
+
+
+Looked = ObjectsLook
+
+
+def look_of(scan: Scan, folder: Path) -> Looked:
+    return look_in(TasksHere(), scan, ScanFolder(str(folder)))

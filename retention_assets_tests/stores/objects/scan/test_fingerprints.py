@@ -10,7 +10,7 @@ import pytest
 
 from retention_assets.stores.objects import fingerprints
 from retention_assets.stores.objects.fingerprints import Fingerprints, ReferredNames, SortedFingerprints, distinct, lookups
-from retention_assets.stores.objects.judge import Bloom, BloomSize
+from retention_assets.stores.objects.matching import Bloom, BloomSize
 
 SALT = bytes(range(240, 256))
 

@@ -15,12 +15,12 @@ import pytest
 from retention_assets.errors import Refused
 from retention_assets.frames import candidate_marks, sound_log
 from retention_assets.policy import Duration, Policy, purge_of
-from retention_assets.stores.objects import folder, sources
 from retention_assets.stores.objects import folder as listed_objects
-from retention_assets.stores.objects import judge as judging
+from retention_assets.stores.objects import matching as judging
 from retention_assets.stores.objects import scan as scans
+from retention_assets.stores.objects import sources
 from retention_assets.stores.objects.fingerprints import Fingerprints
-from retention_assets.stores.objects.judge import Bloom
+from retention_assets.stores.objects.matching import Bloom
 from retention_assets.stores.objects.references import ShareEnd
 from retention_assets.stores.objects.scan import Scan
 from retention_assets.stores.objects.scan_result import ScanFailed, ScanResult
@@ -60,6 +60,12 @@ def test_what_references_name_is_referenced(filter_: dict[str, object]) -> None:
     assert [(one.rows, one.distinct, one.realms) for one in found.result.sources] == [(4, 3, 0)]
     assert found.result.filter == filter_["kind"]
     assert (found.result.effective_fpp == 3 / 2**64) == (filter_["kind"] == "fingerprints")
+
+
+def test_bytes_that_pass_64_bits_together_are_counted_whole() -> None:
+    result = judge(scan_of(listed(*(stored(key, size=2**62) for key in "abc")), source(named("a")))).result
+    counts = [(count.name, count.objects, count.bytes) for count in result.classes]
+    assert counts == [("referenced", 1, 2**62), ("unreferenced", 2, 2**63)]
 
 
 def test_a_reference_without_a_realm_names_its_key_in_every_realm() -> None:
@@ -185,11 +191,12 @@ def test_many_ranges_and_runs_give_the_same(filter_: dict[str, object], monkeypa
         filter=filter_,
     )  # fmt: skip
     for module, name, value in (
-        (scans, "_TOGETHER", 40), (folder, "_RUN", 20), (judging, "_ASKED", 20), (judging, "_CELL", 4),
+        (scans, "_TOGETHER", 40), (judging, "_ASKED", 20), (judging, "_CELL", 4),
         # A part is read in two tables, each of which is asked about by itself.
         (listed_objects, "ROWS", 16), (sources, "_MOST", 32),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, value)
+    monkeypatch.setattr("retention_assets.stores.objects.hits._RUN", 20)
     found = judge(one)
     assert {key for _, key in found.classes if found[key] == "referenced"} == {*keys[::3], keys[4]}
     assert (found.result.distinct_references, found.result.unresolved_references) == (167, 0)
