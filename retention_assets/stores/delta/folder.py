@@ -19,7 +19,7 @@ from retention_assets.stores.delta.settings import fixed_part
 from retention_assets.stores.places import open_place
 from retention_assets.stores.places.file_systems import FileSystem, is_local, open_file_system
 from retention_assets.stores.places.fsspec import time_in_ns
-from retention_assets.stores.places.s3 import PATIENCE
+from retention_assets.stores.places.s3_bucket import PATIENCE
 
 LOG = "_delta_log"
 CHANGE_DATA = "_change_data/"

@@ -13,6 +13,7 @@ import pytest
 from retention_assets.clock import now
 from retention_assets.errors import Refused
 from retention_assets.stores.places import s3 as s3_listing
+from retention_assets.stores.places import s3_bucket
 from retention_assets_tests.rounds import rounds
 from retention_assets_tests.stores.files.environments import S3, error
 from retention_assets_tests.stores.objects.listings.listed import found, listed, listing_of
@@ -28,7 +29,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(s3_listing, "PAGE", 9)
+    monkeypatch.setattr(s3_bucket, "PAGE", 9)
 
 
 @pytest.fixture
