@@ -109,7 +109,7 @@ HOMES: Mapping[str, set[str]] = {
 }
 
 # Who may delete besides places and the delete modules of the stores, by the full name of the module, and why.
-DELETE_MODULES = re.compile(rf"{PACKAGE}\.stores\.(places\.(local|moves|s3|fsspec|own_files)|\w+\.delete(_\w+)?)")
+DELETE_MODULES = re.compile(rf"{PACKAGE}\.stores\.(places\.(local|disk_trash|moves|s3|fsspec|own_files)|\w+\.delete(_\w+)?)")
 MAY_DELETE: Mapping[str, str] = {
     f"{PACKAGE}.pipeline.warehouse": "removes its own folders, to which no dataset points any more",
     f"{PACKAGE}.sql.guarded_delete": "has the delete modules of stores delete rows, and counts them",
