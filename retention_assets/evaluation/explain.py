@@ -44,7 +44,8 @@ from retention_assets.ledger import Ledger
 from retention_assets.ledger.histories import UNDELETED, TransactionLife, message_about
 from retention_assets.ledger.mark_rows import MARK_ROWS
 from retention_assets.policy.durations import from_micros, micros, minute_in_utc, text_of
-from retention_assets.policy.model import PERIODS, Policy, named_holds
+from retention_assets.policy.model import Policy, named_holds
+from retention_assets.policy.selection import PERIODS
 from retention_assets.policy.sentences import DELETED, SCHEDULED, count, sentence
 from retention_assets.stores.protocol import WITNESS, FindData
 

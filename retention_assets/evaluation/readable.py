@@ -32,7 +32,8 @@ from retention_assets.ledger.mark_rows import STATUSES
 from retention_assets.policy.book import Stored, item_of
 from retention_assets.policy.durations import Duration, micros, text_of
 from retention_assets.policy.globs import protecting
-from retention_assets.policy.model import BRANCHED, VISIBILITY_PREFIX, Hold, VisibilityRule, named_holds
+from retention_assets.policy.model import VISIBILITY_PREFIX, Hold, VisibilityRule, named_holds
+from retention_assets.policy.selection import BRANCHED
 from retention_assets.stores.protocol import FindData
 
 # time that reading is expected to last

@@ -18,7 +18,8 @@ from retention_assets.errors import BadInput, Problem
 from retention_assets.policy import datahub
 from retention_assets.policy.datahub import PREFIX, AspectEntry, escape_glob
 from retention_assets.policy.durations import text_of
-from retention_assets.policy.model import VISIBILITY_PREFIX, Datasets, Policy, Selection, VisibilityRule, visibility_sentence
+from retention_assets.policy.model import VISIBILITY_PREFIX, Datasets, Policy, VisibilityRule, visibility_sentence
+from retention_assets.policy.selection import Selection
 from retention_assets.policy.sentences import sentence
 
 EVERYWHERE = Datasets(include=("*",))

@@ -31,8 +31,9 @@ from retention_assets.policy.book import Loaded, Stored, as_loaded, item_of
 from retention_assets.policy.datahub import AspectEntry
 from retention_assets.policy.durations import Duration, micros
 from retention_assets.policy.language import Policies
-from retention_assets.policy.model import Datasets, Keeper, Policy, RetainRule, Selection, Sweep, named_holds
+from retention_assets.policy.model import Datasets, Keeper, Policy, RetainRule, Sweep, named_holds
 from retention_assets.policy.realms import REALM, is_within, purge_of, realm_of
+from retention_assets.policy.selection import Selection
 from retention_assets.settings.model import Settings
 from retention_assets.stores.protocol import WITNESS, Store, is_same_place
 from retention_assets.sweep.judged_rows import JudgedRows, rows_with

@@ -45,8 +45,9 @@ from retention_assets.frames.views.history import DELETE, OPEN, History
 from retention_assets.frames.views.scope import FAR, ScopeTable
 from retention_assets.policy.durations import Duration, micros
 from retention_assets.policy.globs import is_literal, matching, protecting
-from retention_assets.policy.model import AttributeTime, Datasets, Keeper, Limits, Newest, Policy, RetainRule, names_times
+from retention_assets.policy.model import Datasets, Keeper, Limits, Policy, RetainRule
 from retention_assets.policy.realms import RESERVED_HOLD, has_attributes, is_reserved
+from retention_assets.policy.selection import AttributeTime, Newest, names_times
 from retention_assets.policy.where.tree import columns_of
 
 _Match = Callable[[Sequence[str], Iterable[str]], list[bool]]

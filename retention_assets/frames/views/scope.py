@@ -18,7 +18,7 @@ from retention_assets.frames.log import CLASS, attribute_of
 from retention_assets.frames.views.forest import enclosing, subtrees, without_those_below
 from retention_assets.frames.views.history import COMMITTED, DELETE, OPEN, TYPES, History, Refs, S, in_chain
 from retention_assets.policy.globs import matching
-from retention_assets.policy.model import Branches, Window
+from retention_assets.policy.selection import Branches, Window
 
 OBJECT = TYPES.index("OBJECT")
 # The classes of a scan whose OBJECTs are their line, at any size of the store.

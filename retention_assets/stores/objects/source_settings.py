@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, Field, ValidationInfo
 
 from retention_assets.errors import InvalidValue
-from retention_assets.policy.model import Instant
+from retention_assets.policy.keys import Instant
 from retention_assets.settings.places import Location, StoreUrl
 from retention_assets.stores.iceberg.settings import CatalogProperties
 from retention_assets.stores.records.settings import ColumnName, TableName
