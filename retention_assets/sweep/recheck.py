@@ -20,7 +20,7 @@ from retention_assets.evaluation.keepers import Keepers
 from retention_assets.evaluation.rules_in_force import RulesInForce, drifted_entries, items_of, justifying_rules, rules_for
 from retention_assets.frames.arrays import Bools, Ints, flags, join_chunks
 from retention_assets.frames.log import TIMES, Log, attribute_of, is_in_log, is_same_life, keepers_about
-from retention_assets.frames.verdicts.candidate_marks import kept_among
+from retention_assets.frames.verdicts.kept_rows import kept_among
 from retention_assets.frames.verdicts.reasons import SPARING, Reason
 from retention_assets.frames.verdicts.shared_data import datasets_sharing
 from retention_assets.frames.verdicts.table_windows import ended_refs
