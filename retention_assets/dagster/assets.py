@@ -67,8 +67,8 @@ from retention_assets.pipeline.stage import (
     run_stage,
 )
 from retention_assets.pipeline.warehouse import FOLDER
-from retention_assets.policy.book import LoadOutcome
 from retention_assets.policy.durations import text_of
+from retention_assets.policy.loading import LoadOutcome
 from retention_assets.policy.model import Policy
 from retention_assets.policy.realms import is_within, realm_of
 from retention_assets.policy.sentences import count

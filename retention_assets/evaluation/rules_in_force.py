@@ -13,9 +13,10 @@ from retention_assets.environment import Environment
 from retention_assets.errors import Refused, suggest
 from retention_assets.evaluation.keepers import Keepers, files_of, folders_of_policies, read_policies
 from retention_assets.ledger import Ledger
-from retention_assets.policy.book import BookDecision, BookItem, Loaded, LoadOutcome, Stored, as_loaded, compare, item_of
+from retention_assets.policy.book import BookItem, Loaded, Stored, as_loaded, item_of
 from retention_assets.policy.datahub import ALL, AspectEntry, policies_for
 from retention_assets.policy.language import Policies, digests
+from retention_assets.policy.loading import BookDecision, LoadOutcome, compare
 from retention_assets.policy.model import Keeper, Policy, VisibilityRule
 from retention_assets.policy.realms import purge_of
 from retention_assets.settings.model import Settings

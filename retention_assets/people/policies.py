@@ -52,9 +52,10 @@ from retention_assets.people.operation import (
     what_is_missing,
 )
 from retention_assets.people.output import echo
-from retention_assets.policy.book import BookDecision, Stored, item_of, sentence_of
+from retention_assets.policy.book import Stored, item_of, sentence_of
 from retention_assets.policy.durations import Duration
 from retention_assets.policy.language import Policies, load_policies, may_be_about, policy_schema
+from retention_assets.policy.loading import BookDecision
 from retention_assets.policy.model import RetainRule, named_holds
 from retention_assets.policy.selection import INDEPENDENT
 from retention_assets.policy.sentences import count, hold_sentence
