@@ -18,7 +18,7 @@ from pydantic import BaseModel
 from retention_assets.errors import BadInput, Problem, did_you_mean
 from retention_assets.evaluation.dataset_log import MOST_COMPARED, only_dataset
 from retention_assets.evaluation.fates import Fates
-from retention_assets.evaluation.readable import TransactionLives
+from retention_assets.evaluation.lives import TransactionLives
 from retention_assets.evaluation.rules_in_force import RulesInForce
 from retention_assets.frames.arrays import NEVER, Bools, Ints
 from retention_assets.frames.log import (
