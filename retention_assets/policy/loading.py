@@ -1,4 +1,4 @@
-"""What loading does to the policy book: which entry of the files, or of another system, becomes the next version."""
+"""Decisions of a load: for each entry of the files, or of another system, if it becomes the next version in the policy book."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence

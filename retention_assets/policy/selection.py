@@ -1,4 +1,4 @@
-"""What a policy selects: the lines of `select`, and the branches that they look at."""
+"""Lines of `select` and the branches that they look at, with the rules that join two of them."""
 
 from typing import Annotated, ClassVar, Literal, Self, get_args
 

@@ -20,9 +20,10 @@ from retention_assets.outcomes import Order, Outcome
 from retention_assets.policy.durations import Duration
 from retention_assets.settings.places import mask_secrets
 from retention_assets.sql.retry import RetryPolicy, retry
+from retention_assets.stores.places import fsspec
 from retention_assets.stores.places.delete_s3 import DeleteRequest, Result, Verdict, check_done, due_of, parts_of, send_all
 from retention_assets.stores.places.file_systems import open_file_system, server_time
-from retention_assets.stores.places.fsspec import FOLDER_PATIENCE, check_not_empty
+from retention_assets.stores.places.fsspec import check_not_empty
 from retention_assets.stores.places.protocol import (
     SEPARATOR,
     TRASH,
@@ -157,7 +158,7 @@ class S3Place(Place):
 
     def has(self, folder: Folder) -> bool:
         """Tell whether anything is in a folder; an entry for the folder itself and a root's own files don't count."""
-        bucket = self._bucket(folder, FOLDER_PATIENCE)
+        bucket = self._bucket(folder, fsspec.FOLDER_PATIENCE)
         # where every version goes, versions alone may be left below a root
         request, kind = LISTINGS[self._deletes_versions]
         answer = bucket.ask(request, Prefix=bucket.prefix, MaxKeys=_FEW)
@@ -165,7 +166,7 @@ class S3Place(Place):
 
     @cached_property
     def _versioning(self) -> str | None:
-        return self._bucket(patience=FOLDER_PATIENCE).versioning()
+        return self._bucket(patience=fsspec.FOLDER_PATIENCE).versioning()
 
     @property
     def _deletes_versions(self) -> bool:
@@ -176,7 +177,7 @@ class S3Place(Place):
         return self._versioning is not None and not self.delete_versions
 
     def measure(self, folder: Folder) -> FolderNote | None:
-        files = self._bucket(folder, FOLDER_PATIENCE).files(self._deletes_versions)
+        files = self._bucket(folder, fsspec.FOLDER_PATIENCE).files(self._deletes_versions)
         return self._note_of(files) if files else None
 
     def delete_tree(self, folder: Folder, permit: Permit, check: FolderCheck) -> RemovedFolder | None:
@@ -184,7 +185,7 @@ class S3Place(Place):
 
         Where a bucket keeps versions, a plain deletion deletes nothing: bytes still readable are counted apart from bytes gone.
         """
-        bucket = self._bucket(folder, FOLDER_PATIENCE)
+        bucket = self._bucket(folder, fsspec.FOLDER_PATIENCE)
         files = bucket.files(self._deletes_versions)
         if files:
             check(self._note_of(files))
@@ -199,7 +200,7 @@ class S3Place(Place):
                 raise OSError(f"{len(left)} of {len(files)} places stay: {bucket.prefix}{min(file.key for file in left)}")
 
         if files:
-            retry(check_none_left, FOLDER_PATIENCE)
+            retry(check_none_left, fsspec.FOLDER_PATIENCE)
         size = sum(file.size or 0 for file in files)
         hidden = self._hidden_bytes(bucket, size if is_marked else None) if self.may_hide else None
         if hidden is not None:
@@ -221,7 +222,7 @@ class S3Place(Place):
         return sum(file.size or 0 for file in versions) if versions else None
 
     def undo_fault(self) -> str | None:
-        bucket = self._bucket(patience=FOLDER_PATIENCE)
+        bucket = self._bucket(patience=fsspec.FOLDER_PATIENCE)
         with self._refusing():
             status = bucket.versioning()
         state = {"Suspended": "suspended", UNTOLD: "unknown (grant s3:GetBucketVersioning)"}.get(status or "", "off")
@@ -229,7 +230,7 @@ class S3Place(Place):
         return None if status == "Enabled" else fault
 
     def lifecycle_warnings(self, undo: Duration) -> list[str]:
-        bucket = self._bucket(patience=FOLDER_PATIENCE)
+        bucket = self._bucket(patience=fsspec.FOLDER_PATIENCE)
         try:
             rules = bucket.ask("get_bucket_lifecycle_configuration").get("Rules", ())
         except Exception as fault:  # noqa: BLE001 - drivers have exceptions of their own
@@ -269,12 +270,12 @@ class S3Place(Place):
     ) -> RemovedFolder | None:
         if order is Order.SET_ASIDE and (refusal := self.undo_fault()):
             raise Refused(refusal)
-        root, manifest = self._bucket(patience=FOLDER_PATIENCE), f"{TRASH}/{aside}.json"
-        trash = FolderTrash(self._bucket(folder, FOLDER_PATIENCE), permit, root=root, manifest=manifest, folder=folder)
+        root, manifest = self._bucket(patience=fsspec.FOLDER_PATIENCE), f"{TRASH}/{aside}.json"
+        trash = FolderTrash(self._bucket(folder, fsspec.FOLDER_PATIENCE), permit, root=root, manifest=manifest, folder=folder)
         trash.read()
         if order is not Order.DELETE_ASIDE:
             check_origin(trash.folder, folder)
-        trash.bucket = self._bucket(trash.folder, FOLDER_PATIENCE)
+        trash.bucket = self._bucket(trash.folder, fsspec.FOLDER_PATIENCE)
         if not trash.is_listed and order is not Order.DELETE_ASIDE:
             trash.list_present(self._deletes_versions)
         if files := [*trash.current, *trash.older]:
