@@ -76,8 +76,6 @@ class ExplainedLine:
 
 @dataclass(frozen=True)
 class PolicyAnswer:
-    """Answer of one policy."""
-
     policy: str
     sentence: str
     selects: bool
@@ -86,8 +84,6 @@ class PolicyAnswer:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Complete explanation of one transaction."""
-
     dataset: str
     transaction: str
     as_of: str

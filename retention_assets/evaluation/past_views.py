@@ -16,8 +16,6 @@ from retention_assets.policy.selection import BRANCHED
 
 @dataclass(frozen=True)
 class ViewRow:
-    """Transaction that a reader sees."""
-
     transaction: str
     type: str
     closed_at: datetime

@@ -103,8 +103,6 @@ def _item(stored: Stored) -> BookItem:
 
 @dataclass(frozen=True)
 class Rulebook:
-    """Policy files as they are now, and the loading decision about each entry."""
-
     ledger: Ledger
     settings: Settings
     files: Policies

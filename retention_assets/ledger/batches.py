@@ -118,8 +118,6 @@ class Moved(NamedTuple):
 
 
 class Plans(NamedTuple):
-    """Plans by dataset, their marks, and why leases are lost, by dataset."""
-
     plans: Mapping[str, Plan]
     marks: frozenset[int]
     lost: Mapping[str, str]

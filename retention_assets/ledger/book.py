@@ -371,8 +371,6 @@ class Raise(NamedTuple):
 
 
 class Visibility(LedgerPart):
-    """The visibility marks of a ledger."""
-
     def raise_to(self, raises: Mapping[str, Raise], actor: str) -> dict[str, datetime]:
         """Raise many marks in one transaction, each with an act of its own; return them. Lower values change nothing."""
         before = self.of_all(raises)

@@ -98,8 +98,6 @@ class FreedGroup:
 
 @dataclass(frozen=True)
 class SparedGroup:
-    """Marks spared for one reason, with one example."""
-
     dataset: str
     why: str
     marks: int

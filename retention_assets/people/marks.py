@@ -213,8 +213,6 @@ def unmark_command(names: tuple[str, ...], dataset: str | None, format_: str, **
 
 
 class MarkStatus(Enum):
-    """Status of a mark."""
-
     MARKED = "MARKED"
     UNMARKED = "UNMARKED"
     SPARED = "SPARED"

@@ -125,8 +125,6 @@ class StoreScan:
 
 @dataclass
 class RunScans:
-    """The scans of a run."""
-
     ledger: Ledger
     warehouse: Warehouse
     scanner: SparkScanner

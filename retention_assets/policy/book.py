@@ -25,8 +25,6 @@ BookItem = Policy | AspectEntry | VisibilityRule
 
 @dataclass(frozen=True)
 class Loaded:
-    """Entry as the files have it."""
-
     name: str
     content: str
     digest: str

@@ -14,8 +14,6 @@ from retention_assets.policy.model import VISIBILITY_PREFIX, Datasets
 
 
 class LoadOutcome(StrEnum):
-    """Effect of loading on one entry."""
-
     WRITTEN = "WRITTEN"  # the file's content becomes the next version
     SKIPPED = "SKIPPED"  # book and file say the same
     DRIFTED = "DRIFTED"  # they differ and the book's stays, because a person wrote it

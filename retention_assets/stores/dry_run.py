@@ -11,14 +11,7 @@ from operator import attrgetter
 from typing import Any, Self, TypeVar, cast
 
 from retention_assets.outcomes import Order, Outcome
-from retention_assets.stores.protocol import (
-    Permit,
-    PreparedTarget,
-    Store,
-    SweptTarget,
-    Target,
-    always,
-)
+from retention_assets.stores.protocol import Permit, PreparedTarget, Store, SweptTarget, Target, always
 
 Member = TypeVar("Member", bound=Callable[..., Any])
 

@@ -250,7 +250,6 @@ class ScopeTable:
         return self._known[key]
 
     def named(self, name: str) -> ScopeColumns:
-        """The scope of one branch name."""
         return self.of(np.array([name == other for other in self.history.branches.names], dtype=bool))
 
     def groups(self, branches: Branches) -> list[tuple[Window | None, ScopeColumns]]:
@@ -267,7 +266,6 @@ class ScopeTable:
         return [(None, self.of(left)), *groups]
 
     def all_in(self, branches: Branches) -> ScopeColumns:
-        """All branches in scope together."""
         return self.groups(branches.model_copy(update={"windows": ()}))[0][1]
 
 

@@ -157,7 +157,6 @@ class AspectsStore(DatabaseStore):
         ]
 
     def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int, permit: Permit = always) -> list[SweptTarget]:
-        """Delete rows by key that match their notes."""
         try:
             cascades, key = self.cascades().check(), key_of(self.name, dataset)
             return delete_versions(self.database, self.table, key, targets, parallelism, permit, cascades)

@@ -163,7 +163,6 @@ class DeltaStore(Store):
         ]
 
     def policy_warnings(self, policies: Sequence[Policy]) -> list[str]:
-        """Name what policies promise and other readers refuse, and what the tables keep longer than policies ask."""
         spares = self.settings.window_below_table == "spare"
         return promise_warnings(self._readable_tables(), policies, spares)
 

@@ -127,8 +127,6 @@ class Manifest(File):
 
 @dataclass(frozen=True, slots=True)
 class ManifestList(File):
-    """A manifest list that was read."""
-
     manifests: tuple[Manifest, ...]
 
 

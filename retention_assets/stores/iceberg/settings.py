@@ -46,7 +46,6 @@ class IcebergSettings(StoreSettings):
 
     @property
     def places(self) -> Mapping[str, str]:
-        """Return the catalog's file, and the warehouse if it is a place and not a name."""
         uri, warehouse = self.catalog.get("uri", ""), self.catalog.get("warehouse", "")
         places = {"catalog.uri": uri} if uri.startswith("sqlite") else {}
         return places | ({"catalog.warehouse": warehouse} if warehouse.startswith("/") or has_scheme(warehouse) else {})
@@ -62,7 +61,6 @@ class IcebergSettings(StoreSettings):
 
     @property
     def addresses(self) -> tuple[str, ...] | None:
-        """Return the catalog, the warehouse and the object store, as far as the settings name them."""
         if "uri" not in self.catalog:
             return None
         named = [self.catalog[key] for key in ("uri", "warehouse", "s3.endpoint") if key in self.catalog]

@@ -17,14 +17,7 @@ from retention_assets.errors import Refused, Withheld, quote
 from retention_assets.outcomes import Order
 from retention_assets.stores.places.disk_root import DiskRoot, segments_of
 from retention_assets.stores.places.moves import move_new, opener, rename_new
-from retention_assets.stores.places.protocol import (
-    SEPARATOR,
-    TRASH,
-    Folder,
-    FolderChanged,
-    FolderNote,
-    is_plain_key,
-)
+from retention_assets.stores.places.protocol import SEPARATOR, TRASH, Folder, FolderChanged, FolderNote, is_plain_key
 from retention_assets.stores.protocol import Permit, error_text
 
 _ASIDE = re.compile(r"[0-9]+/[0-9]+")
