@@ -54,8 +54,6 @@ _MOST_BRANCHES = 50
 
 @dataclass(frozen=True)
 class BranchView:
-    """Transaction as one branch sees it."""
-
     branch: str
     view: int | None
     newer: int | None
@@ -65,8 +63,6 @@ class BranchView:
 
 @dataclass(frozen=True)
 class ExplainedLine:
-    """Line of a policy, asked about the transaction."""
-
     key: str
     holds: bool
     words: str
@@ -345,8 +341,6 @@ Counts = Mapping[str, tuple[int, int]]
 
 @dataclass(frozen=True)
 class SummaryRow:
-    """Transaction in a summary, with the reasons of its verdict."""
-
     transaction: str
     type: str
     closed_at: datetime | None

@@ -57,7 +57,6 @@ def record_begin(
     order: Order,
     until: datetime | None = None,
 ) -> None:
-    """Write a batch for each plan, with its dataset and marks."""
     act.at = tx.present()
     share.describe(act, {name for name, _ in members.values()}, members)
     act.detail = {**act.detail, "order": order, "marks": sum(len(ids) for _, ids in members.values())}

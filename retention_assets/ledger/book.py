@@ -364,8 +364,6 @@ def _content_of(hold: Keeper) -> str:
 
 
 class Raise(NamedTuple):
-    """Proposed visibility mark, with its reason."""
-
     visible_from: datetime
     reason: str | None = None
 

@@ -74,8 +74,6 @@ class Lease:
 
 
 class TakenLeases(NamedTuple):
-    """Leases by dataset, and for the others the reason why there is none."""
-
     leases: Mapping[str, Lease]
     others: Mapping[str, str]
 

@@ -100,8 +100,6 @@ def remember_places(tx: WriteTransaction, places: Sequence[NotedPlace], actor: s
 
 @dataclass(frozen=True)
 class LedgerHead:
-    """A row of the chain: the ledger's id, its position and its hash."""
-
     ledger: str
     position: int
     hash: str

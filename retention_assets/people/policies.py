@@ -30,10 +30,13 @@ from retention_assets.policy.loading import BookDecision
 from retention_assets.render.tables import book_tables, load_table, version_table
 
 
+_EntryName = Annotated[Text, Flags(), Field(description="The name of the policy, such as raw-30-days.")]
+
+
 class EntryRequest(ReasonedRequest):
     """Entry of the policy book."""
 
-    name: Annotated[Text, Flags()] = Field(description="The name of the policy, such as raw-30-days.")
+    name: _EntryName
 
 
 def _written(entry: Stored, next_: str, **more: int) -> Result:
@@ -117,7 +120,7 @@ def _book_rows(
 class VersionsRequest(Request):
     """Entry whose versions are shown."""
 
-    name: Annotated[Text, Flags()] = Field(description="The name of the policy, such as raw-30-days.")
+    name: _EntryName
 
 
 @operation(Kind.LOOK, "retention policies show raw-30-days")

@@ -18,8 +18,6 @@ Member = TypeVar("Member", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class RecordedDeletion:
-    """A transaction that a sweep would have deleted, and the bytes it would free."""
-
     dataset: str
     transaction: str
     bytes: int | None

@@ -84,7 +84,6 @@ class Needs:
 
     @property
     def wanted(self) -> Bools:
-        """Tell of each file if somebody needs it."""
         needed = self.newest >= 0
         needed[[*self.claimed]] = True
         return needed
@@ -202,7 +201,6 @@ def remains_of(needs: Needs, targets: Sequence[Target], listing: Mapping[str, En
 
 
 def is_listed(table: Table, listing: Mapping[str, Entry]) -> Bools:
-    """Tell of each file of a table if it is in its folder."""
     return np.fromiter((name in listing for name in table.names), bool, len(table.names))
 
 

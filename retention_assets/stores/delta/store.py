@@ -265,7 +265,6 @@ class DeltaStore(Store):
         return place_of_root(root)
 
     def data_finder(self, dataset: str) -> FindData:
-        """Find the versions of which all files are there."""
         if (opened := self._open(dataset)) is None:
             return lambda _: []
         folder, table = opened

@@ -108,8 +108,6 @@ class Unreadable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file, and the bytes that deleting it frees."""
-
     location: str
     bytes: int
 
