@@ -29,7 +29,6 @@ from retention_assets.policy.book import Stored, item_of, sentence_of
 from retention_assets.policy.loading import BookDecision
 from retention_assets.render.tables import book_tables, load_table, version_table
 
-
 _EntryName = Annotated[Text, Flags(), Field(description="The name of the policy, such as raw-30-days.")]
 
 
