@@ -50,7 +50,10 @@ def life_faults(connection: Connection, where: ColumnElement[bool] | None = None
 
 
 def batch_faults(connection: Connection, *where: ColumnElement[bool]) -> Iterator[str]:
-    """Find settled marks of batches that neither ended nor failed since, and open ones that did or are none of their batch."""
+    """Find marks that differ from their batch.
+
+    It calls them settled, but they neither ended nor failed since; or open, but they did, or are not in it.
+    """
     whole, still_open = members_of(BATCHES.c.ids, *where), members_of(BATCHES.c.open_ids, *where)
     for members, others, is_settled in ((whole, still_open, True), (still_open, whole, False)):
         begun, moved = AUDIT.alias("begun_act"), AUDIT.alias("moved_act")

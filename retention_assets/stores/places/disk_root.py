@@ -75,22 +75,24 @@ class DiskRoot:
         return None
 
     @contextmanager
-    def enter_parent(self, root: int, path: Folder, makes: int | None = None) -> Iterator[int]:
-        with self.enter_path(root, path[:-1], len(path) - 1, makes) as ((*_, above), _):
+    def enter_parent(self, root: int, path: Folder, mode: int | None = None) -> Iterator[int]:
+        with self.enter_path(root, path[:-1], len(path) - 1, mode) as ((*_, above), _):
             yield above
 
     @contextmanager
     def enter_path(
-        self, root: int, folder: Folder, disks: int = 0, makes: int | None = None
+        self, root: int, folder: Folder, disks: int = 0, mode: int | None = None
     ) -> Iterator[tuple[list[int], mounts.Mount]]:
-        # Disks of their own may be mounted at the first `disks` folders. Raises FileNotFoundError if one is not there and there
-        # is no mode to make it with.
+        """Open the folders of a path, one below the other, and make those that are missing if there is a mode for them.
+
+        Disks of their own may be mounted at the first `disks` folders.
+        """
         opened, home = [root], mounts.mount_of(root)
         try:
             for number, name in enumerate(folder):
-                if makes is not None:
+                if mode is not None:
                     with suppress(FileExistsError):
-                        os.mkdir(name, makes, dir_fd=opened[-1])
+                        os.mkdir(name, mode, dir_fd=opened[-1])
                 is_disk = number < disks and folder[0] != TRASH
                 here, home = self.enter(opened[-1], name, prefix_of(folder[:number]), home, is_disk)
                 opened.append(here)
@@ -108,8 +110,8 @@ class DiskRoot:
             # Linux answers ENOTDIR for a symlink as well, other systems ELOOP or EMLINK
             if fault.errno not in (errno.ENOTDIR, errno.ELOOP, errno.EMLINK):
                 raise self._unreadable(prefix + name, fault) from None
-            mode = os.stat(name, dir_fd=above, follow_symlinks=False).st_mode
-            kind = "a symlink, which could lead out of the root" if stat.S_ISLNK(mode) else "no folder"
+            status = os.stat(name, dir_fd=above, follow_symlinks=False)
+            kind = "a symlink, which could lead out of the root" if stat.S_ISLNK(status.st_mode) else "no folder"
             raise NoFolder(f"{name} is {kind}. Put the folder itself there, or remove it by hand.") from None
         try:
             # a second mount of the same disk would be a second name of another folder

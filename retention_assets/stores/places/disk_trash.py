@@ -89,7 +89,7 @@ class DiskTrash:
         try:
             with (
                 self.disk.enter_parent(self.root, path) as above,
-                self.disk.enter_path(self.root, path_aside[:-1], makes=0o700) as ((*_, plan, mark), _),
+                self.disk.enter_path(self.root, path_aside[:-1], mode=0o700) as ((*_, plan, mark), _),
             ):
                 if names := os.listdir(mark):
                     raise Refused(
@@ -110,7 +110,7 @@ class DiskTrash:
         try:
             with (
                 self.disk.enter_parent(self.root, path_aside) as mark,
-                self.disk.enter_parent(self.root, path, makes=0o777) as above,
+                self.disk.enter_parent(self.root, path, mode=0o777) as above,
             ):
                 move_new(path[-1], mark, above)
         except FileExistsError:

@@ -303,7 +303,7 @@ class LocalPlace(DiskRoot, Place):
             with self.open_root() as root:
                 trash = DiskTrash(self, root)
                 try:
-                    with self.enter_path(root, (name, name), makes=0o700):
+                    with self.enter_path(root, (name, name), mode=0o700):
                         trash.put_aside((name,), path_aside)
                     if mounts.file_system(mounts.mount_of(root)) == "overlay":
                         self._try_old_folder(root, SEPARATOR.join(path_aside))
