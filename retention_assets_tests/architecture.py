@@ -161,32 +161,32 @@ GIVEN_NAMES = {
 # Lines that a place may have; a module counts in the longest that fits. They only fall: whoever passes one subtracts elsewhere,
 # or moves the number in the same commit with the reason; whoever subtracts lowers it.
 BUDGETS: Mapping[str, int] = {
-    "(top)": 1_085,
-    "settings": 1_554,
-    "policy": 2_945,
-    "frames": 4_320,
+    "(top)": 1_081,
+    "settings": 1_552,
+    "policy": 2_982,
+    "frames": 4_338,
     "exchange": 666,
-    "sql": 2_458,
-    "ledger": 7_046,
-    "stores": 1_595,
-    "stores.places": 2_806,
-    "stores.files": 1_430,
-    "stores.delta": 2_766,
-    "stores.iceberg": 2_576,
-    "stores.aspects": 1_093,
-    "stores.records": 1_267,
+    "sql": 2_456,
+    "ledger": 7_024,
+    "stores": 1_584,
+    "stores.places": 2_940,
+    "stores.files": 1_427,
+    "stores.delta": 2_742,
+    "stores.iceberg": 2_565,
+    "stores.aspects": 1_091,
+    "stores.records": 1_260,
     "stores.objects": 5_935,
-    "evaluation": 1_896,
+    "evaluation": 1_919,
     "sweep": 3_272,
-    "pipeline": 2_488,
-    "people": 5_316,
-    "render": 2_033,
+    "pipeline": 2_482,
+    "people": 5_339,
+    "render": 2_034,
     "dagster": 3_311,
     "demo": 825,
-    "retention_assets_tests": 69_435,
+    "retention_assets_tests": 69_448,
 }
 # Docstrings that begin with a word by which no sentence says what a thing is; and imports by tests of a module inside a folder.
-OPENINGS, ARROWS = 2, 540
+OPENINGS, ARROWS = 2, 539
 _OPENING = re.compile(r"(What|Which|Whether|Of|Those|As|So many|The same)\b")
 _FACES = re.compile(rf"{PACKAGE}(\.stores)?(\.\w+)?")
 
