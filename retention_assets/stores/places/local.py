@@ -75,8 +75,6 @@ class TreeShare:
 class LocalPlace(DiskRoot, Place):
     """A folder of a disk. Its regular files are the objects; symlinks, sockets and folders are none."""
 
-    may_hide = False
-
     def clock(self) -> datetime:
         """Time of a file just written, as the disk may be another machine's; this machine's time if it is not writable."""
         with self.open_root() as root:
