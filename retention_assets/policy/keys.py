@@ -132,13 +132,14 @@ Attributes = Annotated[dict[str, str], BeforeValidator(_string_map)]
 Text = Annotated[str, Field(min_length=1)]
 
 
-def _tupled(value: Any) -> Any:
+def tuple_of(value: Any) -> Any:
+    # a list of YAML, for a strict model
     return tuple(value) if isinstance(value, list) else value
 
 
 T = TypeVar("T")
-Some = Annotated[tuple[T, ...], BeforeValidator(_tupled), Field(min_length=1)]
-Several = Annotated[tuple[T, ...], BeforeValidator(_tupled)]
+Some = Annotated[tuple[T, ...], BeforeValidator(tuple_of), Field(min_length=1)]
+Several = Annotated[tuple[T, ...], BeforeValidator(tuple_of)]
 
 
 class Value(BaseModel):

@@ -6,8 +6,9 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
 
 from retention_assets.errors import InvalidValue
+from retention_assets.policy.keys import tuple_of
 from retention_assets.settings.places import database_url, folder_of, has_scheme, locate
-from retention_assets.stores.settings import Properties, StoreSettings, tuple_of
+from retention_assets.stores.settings import Properties, StoreSettings
 
 
 def _catalog(catalog: dict[str, str], info: ValidationInfo) -> dict[str, str]:
