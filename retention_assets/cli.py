@@ -25,12 +25,12 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
             "Write starter files: settings, a policy, the policy schema for editors, and a .gitignore",
         ),
         "demo": ("people.init:demo", "Build a small environment and run the whole cycle on it"),
-        "validate": ("people.policies:validate", "Check policy files and print each policy as a sentence"),
-        "schema": ("people.policies:schema", "Print the JSON Schema of policy files, for editors"),
+        "validate": ("people.policy_files:validate", "Check policy files and print each policy as a sentence"),
+        "schema": ("people.policy_files:schema", "Print the JSON Schema of policy files, for editors"),
     },
     "Look ahead": {
         "plan": ("people.plan:plan", "Show what a run would do now"),
-        "preview": ("people.policies:preview", "Show what policies would decide about a log"),
+        "preview": ("people.preview:preview", "Show what policies would decide about a log"),
     },
     "Look": {
         "explain": (

@@ -34,7 +34,6 @@ class DatasetFilter:
         return self.keys is None and "*" in self.globs
 
     def select(self, names: Iterable[str]) -> list[str]:
-        """Return the chosen names, in their order."""
         candidates = [name for name in names if self.keys is None or self._key(name) in self.keys]
         return [name for name, is_matched in zip(candidates, matching(candidates, self.globs), strict=True) if is_matched]
 

@@ -147,7 +147,6 @@ class Environment:
         do_early(lambda spark: load_in_tasks(spark, stores))
 
     def stores(self, names: Iterable[str] | None = None) -> dict[str, Store]:
-        """Open the stores with these names, or all."""
         bound_silence(self.settings.silence)
         wanted = None if names is None else set(names)
         return {store.name: open_store(store) for store in self.settings.stores if wanted is None or store.name in wanted}

@@ -128,7 +128,6 @@ class DayReport:
 
     @property
     def unfinished(self) -> int:
-        """Number of unfinished datasets."""
         return sum(line.finished_at is None for line in self.lines)
 
     @property
@@ -159,7 +158,6 @@ def _look(look: DayLook) -> dict[str, Any]:
 
 
 def day_report(ledger: Ledger, execution_date: date, datasets: Sequence[str] = ("*",)) -> DayReport:
-    """Read a day's report from the ledger."""
     return replace(days_report(ledger, [execution_date], execution_date, execution_date, datasets), last=None)
 
 

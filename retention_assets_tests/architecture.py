@@ -109,7 +109,7 @@ HOMES: Mapping[str, set[str]] = {
 }
 
 # Who may delete besides places and the delete modules of the stores, by the full name of the module, and why.
-DELETE_MODULES = re.compile(rf"{PACKAGE}\.stores\.(places\.(local|moves|s3|fsspec|own_files)|\w+\.delete(_\w+)?)")
+DELETE_MODULES = re.compile(rf"{PACKAGE}\.stores\.(places\.(local|disk_trash|moves|s3|fsspec|own_files)|\w+\.delete(_\w+)?)")
 MAY_DELETE: Mapping[str, str] = {
     f"{PACKAGE}.pipeline.warehouse": "removes its own folders, to which no dataset points any more",
     f"{PACKAGE}.sql.guarded_delete": "has the delete modules of stores delete rows, and counts them",
@@ -161,32 +161,32 @@ GIVEN_NAMES = {
 # Lines that a place may have; a module counts in the longest that fits. They only fall: whoever passes one subtracts elsewhere,
 # or moves the number in the same commit with the reason; whoever subtracts lowers it.
 BUDGETS: Mapping[str, int] = {
-    "(top)": 1_085,
-    "settings": 1_554,
-    "policy": 2_945,
-    "frames": 4_320,
+    "(top)": 1_081,
+    "settings": 1_552,
+    "policy": 2_983,
+    "frames": 4_338,
     "exchange": 666,
-    "sql": 2_458,
-    "ledger": 7_046,
-    "stores": 1_595,
-    "stores.places": 2_806,
-    "stores.files": 1_430,
-    "stores.delta": 2_766,
-    "stores.iceberg": 2_576,
-    "stores.aspects": 1_093,
-    "stores.records": 1_267,
-    "stores.objects": 5_863,
-    "evaluation": 1_896,
-    "sweep": 3_272,
-    "pipeline": 2_487,
-    "people": 5_307,
-    "render": 2_033,
+    "sql": 2_456,
+    "ledger": 7_024,
+    "stores": 1_579,
+    "stores.places": 2_933,
+    "stores.files": 1_427,
+    "stores.delta": 2_743,
+    "stores.iceberg": 2_566,
+    "stores.aspects": 1_088,
+    "stores.records": 1_261,
+    "stores.objects": 5_864,
+    "evaluation": 1_919,
+    "sweep": 3_265,
+    "pipeline": 2_481,
+    "people": 5_330,
+    "render": 2_034,
     "dagster": 3_311,
     "demo": 825,
-    "retention_assets_tests": 69_435,
+    "retention_assets_tests": 69_897,
 }
 # Docstrings that begin with a word by which no sentence says what a thing is; and imports by tests of a module inside a folder.
-OPENINGS, ARROWS = 2, 540
+OPENINGS, ARROWS = 2, 539
 _OPENING = re.compile(r"(What|Which|Whether|Of|Those|As|So many|The same)\b")
 _FACES = re.compile(rf"{PACKAGE}(\.stores)?(\.\w+)?")
 

@@ -20,8 +20,8 @@ from retention_assets.errors import Refused
 from retention_assets.evaluation.changes import list_datasets
 from retention_assets.evaluation.fates import Fates
 from retention_assets.evaluation.keepers import Keepers
-from retention_assets.evaluation.readable import raise_visibility
 from retention_assets.evaluation.rules_in_force import load_rules, rules_digests, warn_of_unknown
+from retention_assets.evaluation.visibility import raise_visibility
 from retention_assets.frames.log import LOG, STRAYS, SUMMED, TIMES, attribute_of, faults_of, sums_by
 from retention_assets.frames.verdicts.candidate_marks import columns_for
 from retention_assets.frames.verdicts.reasons import Reason
@@ -67,8 +67,8 @@ from retention_assets.pipeline.stage import (
     run_stage,
 )
 from retention_assets.pipeline.warehouse import FOLDER
-from retention_assets.policy.book import LoadOutcome
 from retention_assets.policy.durations import text_of
+from retention_assets.policy.loading import LoadOutcome
 from retention_assets.policy.model import Policy
 from retention_assets.policy.realms import is_within, realm_of
 from retention_assets.policy.sentences import count

@@ -27,10 +27,10 @@ from retention_assets.evaluation.keepers import files_of
 from retention_assets.evaluation.rules_in_force import foreseen_rulebook, rules_digests
 from retention_assets.people.audit import audit_verify
 from retention_assets.people.housekeeping import housekeeping
-from retention_assets.policy.book import LoadOutcome, datasets_touched
 from retention_assets.policy.datahub import escape_glob
 from retention_assets.policy.durations import Duration, text_of
 from retention_assets.policy.language import may_be_about, rules_reaching
+from retention_assets.policy.loading import LoadOutcome, datasets_touched
 from retention_assets.policy.sentences import count, first_of
 from retention_assets.settings.model import Settings
 from retention_assets.settings.sections import AutomationSettings

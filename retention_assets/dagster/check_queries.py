@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from retention_assets.dagster.step import Step
 from retention_assets.datasets import by_store, store_of
 from retention_assets.evaluation.changes import Listing, list_datasets
-from retention_assets.evaluation.readable import readable_but_swept
+from retention_assets.evaluation.visibility import readable_but_swept
 from retention_assets.frames.log import NAME, TIMES, faults_of, is_in_log
 from retention_assets.frames.views.latest_views import COLUMNS, NEEDED
 from retention_assets.ledger import Ledger, invariants

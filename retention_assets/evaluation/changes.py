@@ -26,8 +26,6 @@ _RETRY = timedelta(hours=1)
 
 
 class ChangeReason(StrEnum):
-    """Reason to judge a dataset again, as lists show it."""
-
     NEW = "never looked at"
     UNTOLD = "with no token from its store"
     LOG = "with another log"

@@ -15,7 +15,7 @@ from retention_assets.errors import BadInput, Problem, Refused, did_you_mean, su
 from retention_assets.evaluation.keepers import Keepers
 from retention_assets.frames.log import Log, faults_of
 from retention_assets.frames.soundness import sound_log
-from retention_assets.frames.verdicts.candidate_marks import kept_among
+from retention_assets.frames.verdicts.kept_rows import kept_among
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.mark_rows import OUTCOMES, STATUSES, schema_of
 from retention_assets.stores.logs import read_lines, read_some_lines, tell_swept

@@ -18,7 +18,7 @@ from pydantic import BaseModel
 from retention_assets.errors import BadInput, Problem, did_you_mean
 from retention_assets.evaluation.dataset_log import MOST_COMPARED, only_dataset
 from retention_assets.evaluation.fates import Fates
-from retention_assets.evaluation.readable import TransactionLives
+from retention_assets.evaluation.lives import TransactionLives
 from retention_assets.evaluation.rules_in_force import RulesInForce
 from retention_assets.frames.arrays import NEVER, Bools, Ints
 from retention_assets.frames.log import (
@@ -44,7 +44,8 @@ from retention_assets.ledger import Ledger
 from retention_assets.ledger.histories import UNDELETED, TransactionLife, message_about
 from retention_assets.ledger.mark_rows import MARK_ROWS
 from retention_assets.policy.durations import from_micros, micros, minute_in_utc, text_of
-from retention_assets.policy.model import PERIODS, Policy, named_holds
+from retention_assets.policy.model import Policy, named_holds
+from retention_assets.policy.selection import PERIODS
 from retention_assets.policy.sentences import DELETED, SCHEDULED, count, sentence
 from retention_assets.stores.protocol import WITNESS, FindData
 
@@ -53,8 +54,6 @@ _MOST_BRANCHES = 50
 
 @dataclass(frozen=True)
 class BranchView:
-    """Transaction as one branch sees it."""
-
     branch: str
     view: int | None
     newer: int | None
@@ -64,8 +63,6 @@ class BranchView:
 
 @dataclass(frozen=True)
 class ExplainedLine:
-    """Line of a policy, asked about the transaction."""
-
     key: str
     holds: bool
     words: str
@@ -75,8 +72,6 @@ class ExplainedLine:
 
 @dataclass(frozen=True)
 class PolicyAnswer:
-    """Answer of one policy."""
-
     policy: str
     sentence: str
     selects: bool
@@ -85,8 +80,6 @@ class PolicyAnswer:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Complete explanation of one transaction."""
-
     dataset: str
     transaction: str
     as_of: str
@@ -348,8 +341,6 @@ Counts = Mapping[str, tuple[int, int]]
 
 @dataclass(frozen=True)
 class SummaryRow:
-    """Transaction in a summary, with the reasons of its verdict."""
-
     transaction: str
     type: str
     closed_at: datetime | None

@@ -45,8 +45,6 @@ class Fate:
 
 
 class Fates:
-    """Fates of marks, by holds and by the policies in force at an instant."""
-
     # `book`: newest version of every entry, including revoked ones
     def __init__(self, book: Sequence[Stored], keepers: Sequence[Keeper], as_of: datetime) -> None:
         live = [keeper for keeper in keepers if keeper.is_live(as_of)]

@@ -24,8 +24,6 @@ _CHANGED = pa.schema([(name, pa.string()) for name in ("dataset", "transaction",
 
 @dataclass(frozen=True)
 class Preview:
-    """Verdicts about a log at an instant."""
-
     as_of: datetime
     log: Log
     marks: pa.Table

@@ -13,9 +13,10 @@ from retention_assets.environment import Environment
 from retention_assets.errors import Refused, suggest
 from retention_assets.evaluation.keepers import Keepers, files_of, folders_of_policies, read_policies
 from retention_assets.ledger import Ledger
-from retention_assets.policy.book import BookDecision, BookItem, Loaded, LoadOutcome, Stored, as_loaded, compare, item_of
+from retention_assets.policy.book import BookItem, Loaded, Stored, as_loaded, item_of
 from retention_assets.policy.datahub import ALL, AspectEntry, policies_for
 from retention_assets.policy.language import Policies, digests
+from retention_assets.policy.loading import BookDecision, LoadOutcome, compare
 from retention_assets.policy.model import Keeper, Policy, VisibilityRule
 from retention_assets.policy.realms import purge_of
 from retention_assets.settings.model import Settings
@@ -73,9 +74,7 @@ def justifying_rules(
     items, written = [_item(stored) for stored in book], {item.name: item for item in items_of(files)}
 
     def rules(items: Sequence[BookItem]) -> RulesInForce:
-        policies = tuple(item for item in items if isinstance(item, Policy))
-        entries = tuple(item for item in items if isinstance(item, AspectEntry))
-        unsorted = rules_for(Policies(policies, tuple(holds), entries), datasets, settings)
+        unsorted = rules_for(_sorted_by_kind(items, holds), datasets, settings)
         return replace(unsorted, policies=tuple(sorted(unsorted.policies, key=lambda policy: policy.grace.length)))
 
     yield (rules([item for item in items if isinstance(item, Policy) and item.name not in drifted]),)
@@ -100,10 +99,15 @@ def _item(stored: Stored) -> BookItem:
     return item
 
 
+def _sorted_by_kind(items: Iterable[BookItem], holds: Sequence[Keeper] = ()) -> Policies:
+    items = list(items)
+    entries = tuple(item for item in items if isinstance(item, AspectEntry))
+    visibility = tuple(item for item in items if isinstance(item, VisibilityRule))
+    return Policies(tuple(item for item in items if isinstance(item, Policy)), tuple(holds), entries, visibility)
+
+
 @dataclass(frozen=True)
 class Rulebook:
-    """Policy files as they are now, and the loading decision about each entry."""
-
     ledger: Ledger
     settings: Settings
     files: Policies
@@ -125,12 +129,8 @@ class Rulebook:
         """
         place = {item.name: number for number, item in enumerate(items_of(self.files))}
         book = sorted(self.in_force, key=lambda entry: (place.get(entry.name, len(place)), entry.name))
-        items = [_item(entry) for entry in book]
-        policies = tuple(item for item in items if isinstance(item, Policy))
-        entries = tuple(item for item in items if isinstance(item, AspectEntry))
-        readable = tuple(item for item in items if isinstance(item, VisibilityRule))
-        holds = self.keepers.in_force(as_of)
-        rules = rules_for(Policies(policies, holds, entries, readable), datasets, self.settings)
+        items = _sorted_by_kind(map(_item, book), self.keepers.in_force(as_of))
+        rules = rules_for(items, datasets, self.settings)
         # none with less grace than the settings allow
         purges = tuple(
             purge_of(realm.name, self.settings.realms.grace_of(realm.grace), self.settings.realms.undo)
@@ -146,7 +146,7 @@ class Rulebook:
 
     @property
     def entries(self) -> tuple[AspectEntry, ...]:
-        return tuple(item for item in map(_item, self.in_force) if isinstance(item, AspectEntry))
+        return _sorted_by_kind(map(_item, self.in_force)).entries
 
     @property
     def drifted(self) -> tuple[str, ...]:

@@ -6,13 +6,9 @@ Nothing here does I/O, reads a clock, or knows Dagster, the ledger or a store.
 from retention_assets.frames.log import DATASETS, INSTANT, LINES, LOG, TIMES, Log, selects_dataset
 from retention_assets.frames.soundness import sound_log
 from retention_assets.frames.statistics import LARGEST
-from retention_assets.frames.verdicts.candidate_marks import (
-    candidate_marks,
-    columns_for,
-    retained_by,
-    verdicts_and_reevaluation,
-)
+from retention_assets.frames.verdicts.candidate_marks import candidate_marks, columns_for, verdicts_and_reevaluation
 from retention_assets.frames.verdicts.decisions import CANDIDATE_MARKS, new_marks
+from retention_assets.frames.verdicts.kept_rows import retained_by
 from retention_assets.frames.verdicts.reasons import Reason
 from retention_assets.frames.verdicts.retained_marks import RetainedMarks, retained_marks
 from retention_assets.frames.verdicts.table_windows import ended_refs

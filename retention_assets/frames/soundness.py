@@ -24,8 +24,8 @@ from retention_assets.frames.log import (
     realms_of,
 )
 from retention_assets.frames.views.forest import topological
-from retention_assets.policy.model import BRANCHED, INDEPENDENT, STATUSES
 from retention_assets.policy.realms import REALM
+from retention_assets.policy.selection import BRANCHED, INDEPENDENT, STATUSES
 
 _CHECKED = ["transaction", "parent", "parent_given", "type", "status", "opened_at", "closed_at", "bytes", "files"]
 # Fields of transactions: a line that has any of them and names none has lost its id.

@@ -1,7 +1,9 @@
 """The ledger: the record of every decision, on SQLite or PostgreSQL. Rows are never removed or changed outside the audit."""
 
+from retention_assets.ledger.audit.before_sweep import due_mark_faults, rule_faults
 from retention_assets.ledger.audit.chain import Act, ActType
-from retention_assets.ledger.audit.verify import ChainHead, due_mark_faults, rule_faults, verify
+from retention_assets.ledger.audit.verify import verify
+from retention_assets.ledger.audit.walk import ChainHead
 from retention_assets.ledger.batches import Plan, Planned, Settlement
 from retention_assets.ledger.book import Raise, Realm, raise_by
 from retention_assets.ledger.clock_guard import LedgerTimes

@@ -14,39 +14,23 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime
-from functools import cache
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from sqlalchemy import (
-    BindParameter,
-    Connection,
-    Select,
-    and_,
-    bindparam,
-    case,
-    func,
-    insert,
-    literal,
-    null,
-    select,
-    text,
-    tuple_,
-    update,
-)
+from sqlalchemy import Connection, and_, bindparam, case, insert, literal, null, select, text, tuple_, update
 
-from retention_assets import clock
 from retention_assets.errors import Refused
-from retention_assets.ledger.audit.chain import BATCH_SEALED, Act, ActType, batch_seals, new_id, planned_seals
+from retention_assets.ledger.audit.chain import Act, ActType, new_id, planned_seals
+from retention_assets.ledger.begun_batches import Share, lock_due_marks, record_begin
 from retention_assets.ledger.clock_guard import has_come_by, present_by
 from retention_assets.ledger.database import LedgerPart, WriteTransaction, audited
 from retention_assets.ledger.evaluations import request_evaluations
-from retention_assets.ledger.leases import ALL_NAMES, Lease, NameRange, fence_all
+from retention_assets.ledger.leases import ALL_NAMES, Lease, NameRange
 from retention_assets.ledger.mark_rows import MARK_ROW, begun_by_ids
-from retention_assets.ledger.reports import ReportCounts, count, count_aside, only_one
-from retention_assets.ledger.schema import ASIDE, AUDIT, BATCHES, BEGUN, MARKS, OPEN, PLANNED, PLANS, PUBLISHED, SWEPT, TIMES
+from retention_assets.ledger.reports import ReportCounts, count, count_aside
+from retention_assets.ledger.schema import ASIDE, AUDIT, BATCHES, MARKS, OPEN, PLANNED, PLANS, PUBLISHED, SWEPT, TIMES
 from retention_assets.ledger.steps import (
     IS_BEGUN,
     NO_ERROR,
@@ -55,11 +39,8 @@ from retention_assets.ledger.steps import (
     SHOWN_MARKS,
     MarkStep,
     OpenBatch,
-    among,
     by_id,
     end_marks,
-    locking,
-    members_of,
     of_datasets,
     open_batches,
     record_moves,
@@ -93,7 +74,6 @@ PLANNED_ROWS = pa.schema(
 # Built once: every batch uses them.
 _KEY = BATCHES.c.begun, BATCHES.c.plan
 _LOCKING = OPEN_BATCH.where(tuple_(*_KEY).in_(bindparam("keys", expanding=True))).order_by(*_KEY).with_for_update()
-_BEGIN = insert(BATCHES)
 _REASONS = select(AUDIT.c.act, AUDIT.c.reason).where(AUDIT.c.act.in_(bindparam("acts", expanding=True)))
 _IS_BATCH = and_(BATCHES.c.begun == bindparam("act"), BATCHES.c.plan == bindparam("of"))
 _CLOSE = update(BATCHES).where(_IS_BATCH).values(open_ids=bindparam("still_open", type_=IdsColumn()))
@@ -138,38 +118,9 @@ class Moved(NamedTuple):
 
 
 class Plans(NamedTuple):
-    """Plans by dataset, their marks, and why leases are lost, by dataset."""
-
     plans: Mapping[str, Plan]
     marks: frozenset[int]
     lost: Mapping[str, str]
-
-
-@dataclass(frozen=True)
-class Share:
-    """The leases that still hold in one transaction."""
-
-    holder: str
-    tokens: Mapping[str, int]
-    lost: Mapping[str, str]
-    parts: Mapping[str, Mapping[str, int]]
-
-    @classmethod
-    def fenced(cls, tx: WriteTransaction, leases: Collection[Lease]) -> Self:
-        """Check and lock the leases: nobody takes them before the transaction ends."""
-        lost = fence_all(tx, leases)
-        tokens = {lease.dataset: lease.token for lease in leases if lease.dataset not in lost}
-        parts = {lease.dataset: {"part": lease.part, "attempt": lease.attempt} for lease in leases if lease.part is not None}
-        return cls(next((lease.holder for lease in leases), ""), tokens, lost, parts)
-
-    def describe(self, act: Act, datasets: Collection[str], plans: Iterable[int] = ()) -> Act:
-        names, ids = sorted(datasets), sorted(plans)
-        act.dataset = only_one(names)
-        if len(names) == 1:
-            act.detail = {"lease": self.tokens[names[0]], **self.parts.get(names[0], {}), **({"plan": ids[0]} if ids else {})}
-        else:
-            act.detail = {"leases": {name: self.tokens[name] for name in names}, **({"plans": ids} if ids else {})}
-        return act
 
 
 class Sweeps(LedgerPart):
@@ -319,7 +270,7 @@ class Sweeps(LedgerPart):
         """Return the marks of a batch that may now be deleted, or set aside until an instant; unmarked ones are left out."""
         share = Share.fenced(tx, leases)
         own = {plan.dataset: plan.id for plan in plans if plan.dataset in share.tokens}
-        begun = _datasets(tx, _may_begin(tx, own, sorted(set(marks))), own) if own else {}
+        begun = lock_due_marks(tx, own, sorted(set(marks))) if own else {}
         if begun:
             by_dataset: dict[str, list[int]] = {}
             for mark, dataset in begun.items():
@@ -389,8 +340,7 @@ class Sweeps(LedgerPart):
         query = select(PLANS.c.id).where(is_mine, PLANS.c.finished_at.is_(None)).order_by(PLANS.c.id)
         ids = tx.connection.execute(query.with_for_update()).scalars().all()
         if ids:
-            over = [plans_by_id[plan] for plan in ids]
-            act = share.describe(Act(ActType.FINISH, share.holder), {plan.dataset for plan in over}, ids)
+            act = share.describe(Act(ActType.FINISH, share.holder), {plans_by_id[plan].dataset for plan in ids}, ids)
             these = PLANS.c.id.in_(ids)
             tx.change(act, PLANS, these, finished_at=DatabaseTime())
             evaluated = select(PLANS.c.dataset).join(PUBLISHED, PUBLISHED.c.dataset == PLANS.c.dataset)
@@ -423,30 +373,6 @@ def planned_rows(connection: Connection, batches: Mapping[int, OpenBatch], names
     return rows
 
 
-def record_begin(
-    tx: WriteTransaction,
-    share: "Share",
-    act: Act,
-    members: Mapping[int, tuple[str, Sequence[int]]],
-    order: Order,
-    until: datetime | None = None,
-) -> None:
-    """Write a batch for each plan, with its dataset and marks."""
-    act.at = tx.present()
-    share.describe(act, {name for name, _ in members.values()}, members)
-    act.detail = {**act.detail, "order": order, "marks": sum(len(ids) for _, ids in members.values())}
-    rows = [
-        (act.id, plan, name, act.at, act.actor, ids[0], ids[-1], ids, order.value, until)
-        for plan, (name, ids) in sorted(members.items())
-    ]
-    seals = batch_seals(rows)
-    act.members, act.digest = len(rows), hashlib.sha256("".join(seals).encode()).hexdigest()
-    names = (*BATCH_SEALED, "open_ids", "seal")
-    written = [dict(zip(names, (*row, row[7], seal), strict=True)) for row, seal in zip(rows, seals, strict=True)]
-    tx.connection.execute(_BEGIN, written)
-    tx.record(act)
-
-
 def _untils(tx: WriteTransaction, marks: Sequence[int]) -> dict[int, datetime | None]:
     query = select(MARKS.c.id, MARKS.c.until)
     return {mark: until for where in by_id(tx.connection, marks) for mark, until in tx.connection.execute(query.where(where))}
@@ -465,64 +391,6 @@ def _end_of(answer: Settlement) -> MarkStep:
     if answer.outcome is Outcome.SPARED:
         return answer.mark, "SPARED", None, answer.bytes, None, answer.error or NO_ERROR
     return answer.mark, "SWEPT", answer.outcome.value, answer.bytes, None, answer.error
-
-
-def _may_begin(tx: WriteTransaction, plans: Mapping[str, int], marks: Sequence[int]) -> Sequence[int]:
-    # Locked until the batch is written: who takes a mark back waits, and then sees the batch. Normally all may begin: counting
-    # them takes half the time of naming them.
-    begin: list[int] = []
-    name = tx.connection.dialect.name
-    parameters = {"datasets": sorted(plans), "plans": sorted(plans.values())}
-    for part in portions(marks):
-        arguments = {**parameters, "ids": part, "first": part[0], "last": part[-1]}
-        if name == "sqlite":
-            arguments["present"] = clock.now()
-        lock = _lock_of_due(name)
-        if set(tx.connection.execute(lock.count, arguments).one()) == {len(part)}:
-            begin += part
-        else:
-            planned = tx.connection.execute(lock.planned, arguments).scalars().all()
-            begin += tx.connection.execute(lock.due, {**arguments, "ids": planned}).scalars()
-    return begin
-
-
-@dataclass(frozen=True)
-class DueLock:
-    """Statements: count what is planned and lock and count what is due, name what is planned, and lock and name what is due."""
-
-    count: Select[Any]
-    planned: Select[Any]
-    due: Select[Any]
-
-
-@cache
-def _lock_of_due(name: str) -> DueLock:
-    # In a plan, due as of it (all plans of a share have one instant) and by the ledger's own clock, and in no open batch: one
-    # that is tried again has begun.
-    plans: BindParameter[int] = bindparam("plans", expanding=True)
-    here: BindParameter[str] = bindparam("datasets", expanding=True)
-    as_of = select(func.min(PLANS.c.as_of)).where(PLANS.c.id.in_(plans)).scalar_subquery()
-    present = bindparam("present", type_=InstantColumn()) if name == "sqlite" else DatabaseTime()
-    is_due = and_(MARKS.c.due_at <= as_of, has_come_by(MARKS.c.due_at, present))
-    near = (BATCHES.c.first <= bindparam("last"), BATCHES.c.last >= bindparam("first"), BATCHES.c.dataset.in_(here))
-    begun = select(members_of(BATCHES.c.open_ids, text(BEGUN), *near).c.mark)
-    may_begin = and_(among(name, MARKS.c.id), MARKS.c.status == "MARKED", is_due, MARKS.c.id.not_in(begun))
-    locked = locking(may_begin).subquery()
-    # Two counts, not a join: PostgreSQL would choose a nested loop. They are of the plan's dataset; asked for that, SQLite
-    # would read all its marks.
-    in_plan = PLANNED.c.plan.in_(plans), among(name, PLANNED.c.mark)
-    planned = select(func.count()).select_from(PLANNED).where(*in_plan).scalar_subquery()
-    count = select(planned, func.count()).select_from(locked)
-    return DueLock(count, select(PLANNED.c.mark).where(*in_plan), select(locked.c.id))
-
-
-def _datasets(tx: WriteTransaction, marks: Sequence[int], among: Collection[str]) -> dict[int, str]:
-    if len(among) == 1:
-        return dict.fromkeys(marks, next(iter(among)))
-    datasets: dict[int, str] = {}
-    for where in by_id(tx.connection, marks):
-        datasets |= {row[0]: row[1] for row in tx.connection.execute(select(MARKS.c.id, MARKS.c.dataset).where(where))}
-    return datasets
 
 
 def _counted_aside(settlements: Sequence[Settlement], datasets: Mapping[int, str]) -> Mapping[str, Counter[str]]:

@@ -22,18 +22,9 @@ from retention_assets.ledger.audit.rows import detail_in, stored
 from retention_assets.ledger.database import LedgerPart, WriteTransaction, audited
 from retention_assets.ledger.leases import clear_paces
 from retention_assets.ledger.schema import AUDIT, FILE_HOLDS, HOLDS, MARKS, OPEN, POLICY_VERSIONS, REALMS, VISIBILITY
-from retention_assets.policy.book import (
-    BookDecision,
-    BookItem,
-    Loaded,
-    LoadOutcome,
-    OutsideEntry,
-    Stored,
-    as_loaded,
-    compare,
-    decide_outside,
-)
+from retention_assets.policy.book import BookItem, Loaded, Stored, as_loaded
 from retention_assets.policy.durations import Duration, parse_duration, text_of
+from retention_assets.policy.loading import BookDecision, LoadOutcome, OutsideEntry, compare, decide_outside
 from retention_assets.policy.model import Hold, Keeper
 from retention_assets.policy.realms import NAME_RULE, RESERVED, is_realm_name, purge_named, purged_hold, with_parents
 from retention_assets.sql.columns import DatabaseTime
@@ -373,15 +364,11 @@ def _content_of(hold: Keeper) -> str:
 
 
 class Raise(NamedTuple):
-    """Proposed visibility mark, with its reason."""
-
     visible_from: datetime
     reason: str | None = None
 
 
 class Visibility(LedgerPart):
-    """The visibility marks of a ledger."""
-
     def raise_to(self, raises: Mapping[str, Raise], actor: str) -> dict[str, datetime]:
         """Raise many marks in one transaction, each with an act of its own; return them. Lower values change nothing."""
         before = self.of_all(raises)

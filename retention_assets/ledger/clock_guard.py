@@ -30,8 +30,6 @@ _OFTEN = Duration(seconds=60)
 
 @dataclass(frozen=True)
 class LedgerTimes:
-    """Times with which the present is compared."""
-
     newest_mark_at: datetime | None = None
     newest_seen_at: datetime | None = None
     accepted_until: datetime | None = None
@@ -41,8 +39,6 @@ class LedgerTimes:
 
 
 class ClockReset(NamedTuple):
-    """Marks taken back by a reset, and marks for which it is too late."""
-
     at: datetime
     unmarked: int
     sweeping: int

@@ -180,8 +180,6 @@ def _groups(publications: Sequence[Publication]) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class Objection:
-    """A standing objection: the check, its run and its message."""
-
     dataset: str
     check: str
     sentence: str
@@ -190,8 +188,6 @@ class Objection:
 
 @dataclass(frozen=True)
 class StandingViolation:
-    """A standing violation: check, dataset, problem, number of cases, and since when."""
-
     check: str
     dataset: str
     what: str

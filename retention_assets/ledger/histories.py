@@ -25,8 +25,6 @@ _CHANGED = "but its record was changed past the ledger: `retention audit verify`
 
 @dataclass(frozen=True)
 class MarkEvent:
-    """A step of a mark: time, actor, new state, outcome and reason."""
-
     at: datetime
     by: str
     status: str
@@ -37,8 +35,6 @@ class MarkEvent:
 
 @dataclass(frozen=True)
 class MarkHistory:
-    """A mark as it is, and its steps."""
-
     id: int
     transaction: str
     policy: str

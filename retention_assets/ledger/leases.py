@@ -74,8 +74,6 @@ class Lease:
 
 
 class TakenLeases(NamedTuple):
-    """Leases by dataset, and for the others the reason why there is none."""
-
     leases: Mapping[str, Lease]
     others: Mapping[str, str]
 
@@ -358,8 +356,6 @@ def _beat(tx: WriteTransaction, lease: Lease) -> JoinedPart:
 
 
 class SweepRuns(LedgerPart):
-    """Running sweeps, each by the name that holds its leases."""
-
     @audited
     def stop(self, tx: WriteTransaction, run: str, reason: str) -> None:
         put_rows(tx.connection, STOPS, [{"run": run, "reason": reason, "asked_at": tx.present()}])

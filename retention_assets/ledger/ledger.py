@@ -21,7 +21,8 @@ from retention_assets import clock
 from retention_assets.errors import Refused
 from retention_assets.ledger.audit.chain import GENESIS, Act, ActType, as_line, rows
 from retention_assets.ledger.audit.rows import detail_in, seal_state, state_faults
-from retention_assets.ledger.audit.verify import AuditResult, ChainHead, changed_rows_of, last_verified, verified_lately, verify
+from retention_assets.ledger.audit.verify import AuditResult, changed_rows_of, last_verified, verified_lately, verify
+from retention_assets.ledger.audit.walk import ChainHead
 from retention_assets.ledger.batches import Sweeps
 from retention_assets.ledger.book import Holds, PolicyBook, Realms, Visibility
 from retention_assets.ledger.clock_guard import ClockGuard, present_by
@@ -99,8 +100,6 @@ def remember_places(tx: WriteTransaction, places: Sequence[NotedPlace], actor: s
 
 @dataclass(frozen=True)
 class LedgerHead:
-    """A row of the chain: the ledger's id, its position and its hash."""
-
     ledger: str
     position: int
     hash: str

@@ -40,8 +40,6 @@ OUTCOMES = ("id", "dataset", "transaction", *TIMES, "outcome")
 
 
 class Asked(TypedDict, total=False):
-    """Further limits of the marks that are read, and their columns."""
-
     # only hidden ones in these stores are left out
     hidden_again: Collection[str]
     # due by then, begun, or set aside

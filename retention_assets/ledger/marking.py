@@ -117,8 +117,6 @@ class MarkGroup(NamedTuple):
 
 
 class Load(NamedTuple):
-    """A number of rows staged by one writer."""
-
     number: int
     rows: int
 

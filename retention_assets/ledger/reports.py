@@ -76,8 +76,6 @@ class ReportCounts(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """Swept transactions of a store, and their bytes."""
-
     transactions: int = 0
     bytes: int = 0
 
@@ -86,8 +84,6 @@ class Taken(NamedTuple):
 
 
 class DayLook(NamedTuple):
-    """A look on a day: `as_of`, time, datasets ever judged, newest evaluation, and due marks."""
-
     as_of: datetime
     looked_at: datetime
     judged_at: datetime | None

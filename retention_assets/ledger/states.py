@@ -52,8 +52,6 @@ class PendingGroup:
 
 @dataclass(frozen=True)
 class Waiting:
-    """Sums of open marks: all, due, held, spared, and due next."""
-
     marks: int = 0
     bytes: int = 0
     due: int = 0
@@ -98,8 +96,6 @@ class FreedGroup:
 
 @dataclass(frozen=True)
 class SparedGroup:
-    """Marks spared for one reason, with one example."""
-
     dataset: str
     why: str
     marks: int

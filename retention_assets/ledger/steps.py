@@ -110,7 +110,6 @@ _NEAR = OPEN_BATCH.where(
 
 
 def open_batches(connection: Connection, datasets: Collection[str], marks: Collection[int]) -> list[OpenBatch]:
-    """Open batches that have one of the marks."""
     near = {"first": min(marks, default=0), "last": max(marks, default=0)}
     batches: list[OpenBatch] = []
     for part in portions(sorted(datasets)):

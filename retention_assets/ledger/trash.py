@@ -12,7 +12,8 @@ import pyarrow as pa
 from sqlalchemy import Connection, and_, func, literal, or_, select, text, true
 
 from retention_assets.ledger.audit.chain import Act, ActType
-from retention_assets.ledger.batches import Moved, Share, planned_rows, record_begin
+from retention_assets.ledger.batches import Moved, planned_rows
+from retention_assets.ledger.begun_batches import Share, record_begin
 from retention_assets.ledger.clock_guard import has_come_by, present_by
 from retention_assets.ledger.database import LedgerPart, WriteTransaction, audited
 from retention_assets.ledger.leases import Lease

@@ -29,8 +29,6 @@ _LONGEST_NAME = 200
 
 @dataclass(frozen=True)
 class UnmarkResult:
-    """Marks taken back, and those for which it was too late."""
-
     unmarked: int
     sweeping: int = 0
     swept: int = 0

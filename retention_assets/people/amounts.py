@@ -12,8 +12,6 @@ from retention_assets.policy.sizes import size_of
 
 @dataclass(frozen=True)
 class Amount:
-    """Number of transactions, and their bytes."""
-
     transactions: int = 0
     bytes: int = 0
 

@@ -22,7 +22,8 @@ from retention_assets.evaluation.keepers import folders_of_policies, read_polici
 from retention_assets.evaluation.rules_in_force import policies_to_accept
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.audit.chain import GENESIS
-from retention_assets.ledger.audit.verify import AuditResult, ChainHead
+from retention_assets.ledger.audit.verify import AuditResult
+from retention_assets.ledger.audit.walk import ChainHead
 from retention_assets.ledger.ledger import LedgerHead, NotedPlace, head_of, noted_places, remember_places
 from retention_assets.people.command import command, examples, find_environment
 from retention_assets.people.operation import (

@@ -100,7 +100,6 @@ def group(operation: Operation[Any], name: str, *commands: click.Command) -> cli
 
 
 def given_fields(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Drop options that were not typed."""
     return {name: value for name, value in given.items() if value not in (None, ())}
 
 

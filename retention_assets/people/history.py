@@ -28,7 +28,7 @@ from retention_assets.evaluation.dataset_log import (
 from retention_assets.evaluation.explain import DatasetSummary, ExplainedTransaction, explain_with_ledger, summarize_dataset
 from retention_assets.evaluation.fates import Fates
 from retention_assets.evaluation.keepers import Keepers, files_of, read_policies
-from retention_assets.evaluation.readable import TransactionLives
+from retention_assets.evaluation.lives import TransactionLives
 from retention_assets.evaluation.rules_in_force import RulesInForce, foreseen_rulebook, rules_for
 from retention_assets.frames.log import Log, keepers_about
 from retention_assets.ledger import Ledger
@@ -50,7 +50,7 @@ from retention_assets.people.operation import (
     operation,
     what_is_missing,
 )
-from retention_assets.people.policies import policies_of, rules_of
+from retention_assets.people.policy_files import policies_of, rules_of
 from retention_assets.policy.durations import text_of
 from retention_assets.policy.globs import matches
 from retention_assets.policy.model import named_holds

@@ -37,7 +37,8 @@ from retention_assets.pipeline.stage import by_folder, read_output
 from retention_assets.policy.datahub import escape_glob
 from retention_assets.policy.durations import text_of
 from retention_assets.policy.globs import is_literal, protecting
-from retention_assets.policy.model import Glob, Hold, Keeper
+from retention_assets.policy.keys import Glob
+from retention_assets.policy.model import Hold, Keeper
 from retention_assets.policy.sentences import count, hold_sentence
 from retention_assets.render.tables import hold_table
 from retention_assets.settings.model import Settings

@@ -8,7 +8,8 @@ import pyarrow.compute as pc
 
 from retention_assets.errors import did_you_mean
 from retention_assets.frames.log import Log, holds_dataset
-from retention_assets.frames.verdicts.candidate_marks import columns_for, retained_by
+from retention_assets.frames.verdicts.candidate_marks import columns_for
+from retention_assets.frames.verdicts.kept_rows import retained_by
 from retention_assets.ledger import Ledger
 from retention_assets.pipeline.stage import Source, by_folder, read_output, read_transactions
 from retention_assets.policy.globs import is_literal, matching, protecting

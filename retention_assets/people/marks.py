@@ -20,7 +20,7 @@ from retention_assets.clock import now
 from retention_assets.environment import Environment
 from retention_assets.errors import BadInput, InvalidValue, Problem
 from retention_assets.evaluation.dataset_log import UnsoundLog, read_if_any, refuse_unknown
-from retention_assets.evaluation.readable import TransactionLives
+from retention_assets.evaluation.lives import TransactionLives
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.histories import UNDELETED
 from retention_assets.people.command import FORMAT, ask_and_show, command, examples, options
@@ -213,8 +213,6 @@ def unmark_command(names: tuple[str, ...], dataset: str | None, format_: str, **
 
 
 class MarkStatus(Enum):
-    """Status of a mark."""
-
     MARKED = "MARKED"
     UNMARKED = "UNMARKED"
     SPARED = "SPARED"

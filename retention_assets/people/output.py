@@ -22,8 +22,6 @@ CONFIG_NOTE = "retention_assets.config"
 
 
 class ExitCode(IntEnum):
-    """Exit codes of commands."""
-
     DONE = 0
     # refused, or failed: a store that is away, a scan or a target that failed
     FAILED = 1

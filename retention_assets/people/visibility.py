@@ -18,7 +18,9 @@ from retention_assets.environment import Environment
 from retention_assets.errors import BadInput, Problem, Refused, suggest
 from retention_assets.evaluation import readable as evaluation
 from retention_assets.evaluation.dataset_log import read_dataset
+from retention_assets.evaluation.past_views import refuse_hidden, views_at
 from retention_assets.evaluation.rules_in_force import load_rulebook
+from retention_assets.evaluation.visibility import ProposedRaise, VisibilityRules, propose_raises, raise_proposed
 from retention_assets.frames.log import Log, is_in_log
 from retention_assets.frames.soundness import sound_log
 from retention_assets.frames.statistics import newest_closes
@@ -107,20 +109,20 @@ def _advance(dataset: str, before: datetime | None, after: datetime | None) -> d
 def _advance_by_rules(request: AdvanceRequest, environment: Environment) -> Result:
     # a new entry waits here as in an evaluation
     refused, away = dict[str, str](), dict[str, str]()
-    proposed: list[evaluation.ProposedRaise] = []
+    proposed: list[ProposedRaise] = []
     with environment.ledger() as ledger:
         at = ledger.clock.due_by(request.as_of)
         load_rulebook(ledger, environment.settings, request.actor, request.as_of)
-        rules = evaluation.VisibilityRules.of(ledger, at)
+        rules = VisibilityRules.of(ledger, at)
         for name, store in environment.stores().items():
             try:
                 for log in _logs(store, rules, request.datasets):
-                    proposed += evaluation.propose_raises(rules, log.datasets, newest_closes(log.transactions))
+                    proposed += propose_raises(rules, log.datasets, newest_closes(log.transactions))
                     unsound = log.datasets.filter(pc.is_valid(log.datasets["fault"])).to_pylist()
                     refused |= {row["dataset"]: row["fault"] for row in unsound}
             except Refused as fault:
                 away[name] = str(fault)
-        marks = evaluation.raise_proposed(ledger, proposed, request.actor)
+        marks = raise_proposed(ledger, proposed, request.actor)
     rows = [
         {**_advance(row.dataset, *marks[row.dataset]), "waits_until": row.waits_until}
         for row in sorted(proposed, key=lambda row: row.dataset)
@@ -136,7 +138,7 @@ def _advance_by_rules(request: AdvanceRequest, environment: Environment) -> Resu
     )
 
 
-def _logs(store: Store, rules: evaluation.VisibilityRules, globs: Sequence[str]) -> Iterator[Log]:
+def _logs(store: Store, rules: VisibilityRules, globs: Sequence[str]) -> Iterator[Log]:
     names = [name for name in call_store(store, store.datasets) if matches(name, globs)]
     wanted = sorted({name for version in rules.versions for name in rules_reaching(names, version.rule.datasets)})
     for share in call_store(store, lambda: store.shares(wanted)) if wanted else ():
@@ -206,14 +208,14 @@ def show_views(request: ViewRequest, environment: Environment) -> Result:
     """
     dataset, at, branch = request.dataset, request.at, request.branch
     rows = read_dataset(environment, dataset, request.log).transactions
-    views = evaluation.views_at(rows, at, branch)
+    views = views_at(rows, at, branch)
     if branch is not None and not views:
         raise _unknown(branch, dataset, rows)
     with environment.ledger_if_any() as ledger:
         visible_from = ledger.visibility.of(dataset) if ledger else None
         marks = ledger.marks.table([dataset], ["SWEPT"]) if ledger else MARK_ROWS.empty_table()
         notes = what_is_missing(environment, ledger)
-    evaluation.refuse_hidden(dataset, at, visible_from, views)
+    refuse_hidden(dataset, at, visible_from, views)
     names, listed = marks["transaction"].to_pylist(), is_in_log(marks, rows).tolist()
     swept = {name for name, still in zip(names, listed, strict=True) if still}
     gone = len(set(names) - set(rows["transaction"].to_pylist()))

@@ -130,8 +130,6 @@ def published_counts(folders: Mapping[str, str]) -> dict[str, list[LeftOfRealm]]
 
 @dataclass(frozen=True)
 class Views:
-    """Views of branches at an instant."""
-
     as_of: datetime
 
     def __call__(self, transactions: pa.Table, _: pa.Table) -> dict[str, pa.Table]:
@@ -143,8 +141,6 @@ class Views:
 
 @dataclass(frozen=True)
 class Verdicts:
-    """Verdicts of rules at an instant."""
-
     policies: tuple[Policy, ...]
     keepers: tuple[Keeper, ...]
     versions: Mapping[str, int]

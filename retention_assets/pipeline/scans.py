@@ -129,8 +129,6 @@ class StoreScan:
 
 @dataclass
 class RunScans:
-    """The scans of a run."""
-
     ledger: Ledger
     warehouse: Warehouse
     scanner: SparkScanner

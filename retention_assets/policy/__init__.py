@@ -3,43 +3,37 @@
 Pure Python: nothing here knows Dagster, Spark, the ledger or a store, and nothing here reads a clock.
 """
 
-from retention_assets.policy.book import (
-    BookDecision,
-    Loaded,
-    LoadOutcome,
-    Stored,
-    as_loaded,
-    compare,
-    datasets_touched,
-    scope_of,
-)
+from retention_assets.policy.book import Loaded, Stored, as_loaded, scope_of
 from retention_assets.policy.datahub import AspectEntry, policies_for
 from retention_assets.policy.durations import Duration, from_micros, micros, parse_duration, parse_instant, text_of
 from retention_assets.policy.globs import matches
 from retention_assets.policy.language import Policies, load_policies, policy_schema
+from retention_assets.policy.loading import BookDecision, LoadOutcome, compare, datasets_touched
 from retention_assets.policy.model import (
+    Datasets,
+    Hold,
+    KeepAll,
+    Keeper,
+    Limits,
+    Policy,
+    RetainRule,
+    Sweep,
+    VisibilityRule,
+    named_holds,
+)
+from retention_assets.policy.realms import purge_named, purge_of
+from retention_assets.policy.selection import (
     BRANCHED,
     INDEPENDENT,
     STATUSES,
     AttributeTime,
     Beyond,
     Branches,
-    Datasets,
-    Hold,
-    KeepAll,
-    Keeper,
-    Limits,
     Newest,
     OlderThan,
-    Policy,
-    RetainRule,
     Selection,
-    Sweep,
-    VisibilityRule,
     Window,
-    named_holds,
 )
-from retention_assets.policy.realms import purge_named, purge_of
 from retention_assets.policy.sentences import SCHEDULED, deletion_message, hold_sentence, sentence
 from retention_assets.policy.where import parse_condition
 

@@ -12,7 +12,9 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, mo
 
 from retention_assets.errors import BadInput, InvalidValue, Problem
 from retention_assets.policy.durations import Duration
-from retention_assets.policy.model import Beyond, Datasets, KeepAll, OlderThan, Policy, Selection, Value
+from retention_assets.policy.keys import Value
+from retention_assets.policy.model import Datasets, KeepAll, Policy
+from retention_assets.policy.selection import Beyond, OlderThan, Selection
 from retention_assets.settings.yaml import Document, problems_of
 
 ALL = "*"

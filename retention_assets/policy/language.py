@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from retention_assets.errors import BadInput, Problem, suggest
 from retention_assets.policy.datahub import PREFIX, AspectEntry, looks_like_datahub, overlay, read_entries
 from retention_assets.policy.globs import is_literal, matches, matching, protecting
+from retention_assets.policy.keys import Several, Value
 from retention_assets.policy.model import (
     DEFAULT_GRACE,
     VISIBILITY_PREFIX,
@@ -23,8 +24,6 @@ from retention_assets.policy.model import (
     Keeper,
     Policy,
     RetainRule,
-    Several,
-    Value,
     VisibilityRule,
 )
 from retention_assets.settings.yaml import Document, empty_values, mapping_expected, problems_of, read_document, yaml_files

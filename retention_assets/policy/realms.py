@@ -4,7 +4,8 @@ import re
 from collections.abc import Collection, Mapping
 
 from retention_assets.policy.durations import Duration
-from retention_assets.policy.model import Branches, Datasets, Hold, Policy, Selection, Type
+from retention_assets.policy.model import Datasets, Hold, Policy
+from retention_assets.policy.selection import Branches, Selection, Type
 
 REALM = "realm"
 # maintained like every other realm, and never purged

@@ -10,22 +10,9 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from retention_assets.policy.durations import minute_in_utc
-from retention_assets.policy.model import (
-    PERIODS,
-    AttributeTime,
-    Beyond,
-    Branches,
-    Datasets,
-    KeepAll,
-    Keeper,
-    Limits,
-    Newest,
-    Policy,
-    RetainRule,
-    Selection,
-    Window,
-)
+from retention_assets.policy.model import Datasets, KeepAll, Keeper, Limits, Policy, RetainRule
 from retention_assets.policy.realms import REALM
+from retention_assets.policy.selection import PERIODS, AttributeTime, Beyond, Branches, Newest, Selection, Window
 from retention_assets.policy.sizes import size_text
 
 _RUN = re.compile(r"\brun ([0-9a-f]{8})(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")

@@ -18,8 +18,9 @@ from retention_assets.frames.views.branch_views import BRANCH_VIEWS
 from retention_assets.ledger.evaluations import SWEPT_BEFORE, SweptBefore, VerdictCount
 from retention_assets.ledger.states import FreedGroup, PendingGroup, SparedGroup, Totals, Waiting
 from retention_assets.ledger.stores import ScanRecord
-from retention_assets.policy.book import BookDecision, LoadOutcome, Stored, item_of, sentence_of
+from retention_assets.policy.book import Stored, item_of, sentence_of
 from retention_assets.policy.durations import minute_in_utc, text_of
+from retention_assets.policy.loading import BookDecision, LoadOutcome
 from retention_assets.render.markdown import table_of_rows
 from retention_assets.render.summaries import NOW, waiting_numbers, who_of
 from retention_assets.render.svg import Plot, data_uri

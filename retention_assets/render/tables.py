@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from retention_assets.evaluation.preview import Change, Preview
     from retention_assets.ledger.book import Orphaned, Realm
     from retention_assets.ledger.stores import ScanRecord
-    from retention_assets.policy.book import BookDecision
+    from retention_assets.policy.loading import BookDecision
     from retention_assets.report import DayReport, ReportLine
 
 # effect of loading the files on an entry, and whether the book lacks it

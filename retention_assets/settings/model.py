@@ -236,8 +236,6 @@ def settings_of(document: Document, environ: Mapping[str, str] = os.environ) -> 
 
 
 class _Reading:
-    """Reads one file and collects its faults."""
-
     def __init__(self, document: Document, environ: Mapping[str, str]) -> None:
         self.expansion: Expansion = expand(document, environ)
         # Before any message is built.

@@ -4,7 +4,7 @@ A sum of bytes stops at the largest number of a column, where SQLite and Postgre
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from functools import lru_cache
 from typing import Any
@@ -114,7 +114,7 @@ class IdsColumn(TypeDecorator[Sequence[int]]):
         return None if dialect.name == "postgresql" else _ids
 
 
-def array_text(numbers: Sequence[int]) -> str:
+def array_text(numbers: Iterable[int | str]) -> str:
     return f"{{{','.join(map(str, numbers))}}}"
 
 

@@ -22,8 +22,6 @@ _ACTS = frozenset({"CASCADE", "SET NULL", "SET DEFAULT"})
 
 @dataclass(frozen=True)
 class ForeignKey:
-    """A foreign key: columns, the columns that they refer to, and its actions."""
-
     name: str | None
     table: Place
     columns: tuple[str, ...]

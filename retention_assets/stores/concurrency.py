@@ -57,8 +57,6 @@ OpenPlace = Callable[[str], tuple[pafs.FileSystem, str]]
 
 
 class Tasks(Protocol):
-    """A pool that runs numbered tasks."""
-
     @property
     def slots(self) -> int:
         """Number of tasks that run at a time."""

@@ -11,22 +11,13 @@ from operator import attrgetter
 from typing import Any, Self, TypeVar, cast
 
 from retention_assets.outcomes import Order, Outcome
-from retention_assets.stores.protocol import (
-    Permit,
-    PreparedTarget,
-    Store,
-    SweptTarget,
-    Target,
-    always,
-)
+from retention_assets.stores.protocol import Permit, PreparedTarget, Store, SweptTarget, Target, always
 
 Member = TypeVar("Member", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
 class RecordedDeletion:
-    """A transaction that a sweep would have deleted, and the bytes it would free."""
-
     dataset: str
     transaction: str
     bytes: int | None

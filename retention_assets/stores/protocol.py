@@ -18,8 +18,8 @@ import pyarrow as pa
 from retention_assets.errors import BadInput, Refused
 from retention_assets.outcomes import Order, Outcome
 from retention_assets.outcomes import SweptTarget as SweptTarget
-from retention_assets.policy.book import OutsideEntry
 from retention_assets.policy.durations import Duration
+from retention_assets.policy.loading import OutsideEntry
 from retention_assets.policy.model import Keeper, Policy
 from retention_assets.settings.places import mask_text
 from retention_assets.silence import ForeignThread, is_silence, silence_text

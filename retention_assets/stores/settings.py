@@ -41,11 +41,6 @@ def _plain_strings(value: Any) -> Any:
     return {key: str(item).lower() if isinstance(item, bool) else str(item) for key, item in value.items()}
 
 
-def tuple_of(value: Any) -> Any:
-    """Turn a YAML list into the tuple that a strict model wants."""
-    return tuple(value) if isinstance(value, list) else value
-
-
 Cascading = Annotated[
     Literal["refused", "accepted"],
     Field(description="Whether the database may delete or change other rows together with swept rows."),

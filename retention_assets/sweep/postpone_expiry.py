@@ -14,23 +14,14 @@ import pyarrow as pa
 from retention_assets.errors import Refused
 from retention_assets.evaluation.keepers import Keepers
 from retention_assets.frames.log import faults_of, keepers_about, selects_dataset
-from retention_assets.frames.verdicts.candidate_marks import retained_by
+from retention_assets.frames.verdicts.kept_rows import retained_by
 from retention_assets.ledger import Ledger
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.book import item_of
 from retention_assets.policy.model import Keeper, Policy, RetainRule, named_holds
 from retention_assets.policy.realms import REALM
 from retention_assets.stores.logs import realm_of
-from retention_assets.stores.protocol import (
-    ExpiryCount,
-    Permit,
-    Store,
-    StoreFailed,
-    Target,
-    always,
-    call_store,
-    error_text,
-)
+from retention_assets.stores.protocol import ExpiryCount, Permit, Store, StoreFailed, Target, always, call_store, error_text
 from retention_assets.sweep.permit import hold_lease
 from retention_assets.sweep.read import read_fresh
 

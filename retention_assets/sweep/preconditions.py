@@ -18,7 +18,7 @@ from retention_assets.errors import Refused
 from retention_assets.frames.log import TIMES
 from retention_assets.frames.verdicts.reasons import Reason
 from retention_assets.ledger import Ledger, invariants
-from retention_assets.ledger.audit.verify import due_mark_faults, rule_faults
+from retention_assets.ledger.audit.before_sweep import due_mark_faults, rule_faults
 from retention_assets.ledger.invariants import Invariant, SweptInvariant, Violation
 from retention_assets.ledger.marking import PendingSweep
 from retention_assets.ledger.reports import Taken

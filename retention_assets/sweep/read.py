@@ -23,7 +23,8 @@ from retention_assets.frames.soundness import sound_log
 from retention_assets.ledger import Ledger, invariants
 from retention_assets.ledger.leases import ALL_NAMES, NameRange
 from retention_assets.policy.globs import matching
-from retention_assets.policy.model import INDEPENDENT, Keeper, Policy
+from retention_assets.policy.model import Keeper, Policy
+from retention_assets.policy.selection import INDEPENDENT
 from retention_assets.stores.concurrency import OpenPlace, Tasks, TasksHere, open_local
 from retention_assets.stores.logs import read_lines, read_some_lines
 from retention_assets.stores.protocol import DueTransactions, Only, Reads, Store, call_store, never

@@ -20,7 +20,7 @@ from retention_assets.evaluation.keepers import Keepers
 from retention_assets.evaluation.rules_in_force import RulesInForce, drifted_entries, items_of, justifying_rules, rules_for
 from retention_assets.frames.arrays import Bools, Ints, flags, join_chunks
 from retention_assets.frames.log import TIMES, Log, attribute_of, is_in_log, is_same_life, keepers_about
-from retention_assets.frames.verdicts.candidate_marks import kept_among
+from retention_assets.frames.verdicts.kept_rows import kept_among
 from retention_assets.frames.verdicts.reasons import SPARING, Reason
 from retention_assets.frames.verdicts.shared_data import datasets_sharing
 from retention_assets.frames.verdicts.table_windows import ended_refs
@@ -31,8 +31,9 @@ from retention_assets.policy.book import Loaded, Stored, as_loaded, item_of
 from retention_assets.policy.datahub import AspectEntry
 from retention_assets.policy.durations import Duration, micros
 from retention_assets.policy.language import Policies
-from retention_assets.policy.model import Datasets, Keeper, Policy, RetainRule, Selection, Sweep, named_holds
+from retention_assets.policy.model import Datasets, Keeper, Policy, RetainRule, Sweep, named_holds
 from retention_assets.policy.realms import REALM, is_within, purge_of, realm_of
+from retention_assets.policy.selection import Selection
 from retention_assets.settings.model import Settings
 from retention_assets.stores.protocol import WITNESS, Store, is_same_place
 from retention_assets.sweep.judged_rows import JudgedRows, rows_with

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retention_assets.evaluation.readable import RuleInTime, VisibilityRules, raise_visibility
 from retention_assets.evaluation.rules_in_force import load_rulebook, rules_digests
+from retention_assets.evaluation.visibility import RuleInTime, VisibilityRules, raise_visibility
 from retention_assets.frames import Log, sound_log
 from retention_assets.frames.statistics import newest_closes
 from retention_assets.ledger import Ledger

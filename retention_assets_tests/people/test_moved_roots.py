@@ -36,7 +36,7 @@ pytestmark = pytest.mark.usefixtures("local_spark", "numbers")
 @pytest.fixture
 def numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where the tests lie on an overlay or in memory."""
-    monkeypatch.setattr("retention_assets.stores.places.local.keeps_numbers", lambda _: True)
+    monkeypatch.setattr("retention_assets.stores.places.mounts.keeps_numbers", lambda _: True)
 
 
 @pytest.fixture
@@ -232,7 +232,7 @@ def test_a_clone_of_a_whole_disk_is_the_renamed_root_only_once_the_first_is_gone
 def test_without_lasting_numbers_a_renamed_root_is_a_copy_that_is_accepted(
     aside: Lake, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("retention_assets.stores.places.local.keeps_numbers", lambda _: False)
+    monkeypatch.setattr("retention_assets.stores.places.mounts.keeps_numbers", lambda _: False)
     root = is_renamed(aside)
     assert "this ledger knows it at" in refused(run, "run", "--yes", at=LATER)
     done(run, *ACCEPT)

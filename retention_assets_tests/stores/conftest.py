@@ -5,8 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from retention_assets.stores.places import fsspec
-from retention_assets.stores.places import s3 as s3_place
+from retention_assets.stores.places import delete_s3, fsspec
 from retention_assets_tests.stores.aspects.environments import Table
 from retention_assets_tests.stores.files.environments import S3
 from retention_assets_tests.stores.records.environments import Units
@@ -16,7 +15,7 @@ from retention_assets_tests.stores.records.environments import Units
 def s3(s3_server: S3, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3]:
     for name, value in s3_server.environment.items():
         monkeypatch.setenv(name, value)
-    for module, name in ((fsspec, "FOLDER_PATIENCE"), (s3_place, "FOLDER_PATIENCE"), (s3_place, "DELETE_PATIENCE")):
+    for module, name in ((fsspec, "FOLDER_PATIENCE"), (delete_s3, "DELETE_PATIENCE")):
         monkeypatch.setattr(module, name, replace(getattr(module, name), pause=0))
     s3_server.empty()
     yield s3_server

@@ -238,7 +238,7 @@ def test_in_a_copy_of_the_trash_neither_inodes_nor_times_of_change_are_compared(
     due: Due, monkeypatch: pytest.MonkeyPatch, act: Order, lost: bool
 ) -> None:
     """Sizes and times of files still are."""
-    monkeypatch.setattr("retention_assets.stores.places.local.keeps_numbers", lambda _: True)
+    monkeypatch.setattr("retention_assets.stores.places.mounts.keeps_numbers", lambda _: True)
     due = Due(due.root.parent.parent / "numbered", due.kind)
     due.act(Order.SET_ASIDE)
     original = due.root.with_name("original")
@@ -278,7 +278,7 @@ def test_a_mount_in_the_trash_is_not_entered(
         is_below = f"{os.readlink(f'/proc/self/fd/{descriptor}')}/".startswith(f"{due.root}/{level}/")
         return Mount(2 if is_below and not same_disk else 1, 2 if is_below else 1)
 
-    monkeypatch.setattr("retention_assets.stores.places.local.mount_of", mount_of)
+    monkeypatch.setattr("retention_assets.stores.places.mounts.mount_of", mount_of)
     before = due.state()
     outcome = due.act(act, begun=True)
     assert (outcome in (Outcome.FAILED, Outcome.WITHHELD), due.state()) == (True, before)

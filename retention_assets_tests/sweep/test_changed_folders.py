@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from retention_assets.outcomes import Outcome
-from retention_assets.stores.places import local
+from retention_assets.stores.places import mounts
 from retention_assets_tests.sweep.lakes import Lake
 
 TWO = "main: T1:SNAPSHOT@90d - T2:SNAPSHOT@1d"
@@ -70,7 +70,7 @@ def link_elsewhere(folder: Path) -> None:
 @pytest.fixture
 def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
     # The folders of tests may be in memory.
-    monkeypatch.setattr(local, "keeps_numbers", lambda _: True)
+    monkeypatch.setattr(mounts, "keeps_numbers", lambda _: True)
     return Lake(tmp_path).has(TWO)
 
 
@@ -107,7 +107,7 @@ def test_another_folder_than_the_planned_one_is_spared(lake: Lake, change: Calla
 def test_what_says_nothing_of_the_files_keeps_no_folder(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, change: Callable[[Path], None], numbers: bool
 ) -> None:
-    monkeypatch.setattr(local, "keeps_numbers", lambda _: numbers)
+    monkeypatch.setattr(mounts, "keeps_numbers", lambda _: numbers)
     lake.marks()
     result = lake.sweeps(store=lake.elsewhere(lambda: change(lake.place("lake/d", "T1")), "sweep"))["lake/d"]
     assert result.outcomes == {Outcome.DELETED: 1}
@@ -119,7 +119,7 @@ def test_what_a_killed_sweep_left_of_a_folder_goes_unless_something_in_it_is_new
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: bool
 ) -> None:
     """On a machine on which the numbers of folders last, and on another."""
-    monkeypatch.setattr(local, "keeps_numbers", lambda _: number)
+    monkeypatch.setattr(mounts, "keeps_numbers", lambda _: number)
     lake = Lake(tmp_path).has("main: T1:SNAPSHOT@90d - T3:SNAPSHOT@90d - T2:SNAPSHOT@1d")
     lake.marks()
 

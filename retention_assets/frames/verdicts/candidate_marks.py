@@ -6,7 +6,7 @@ in plain Python that reads like the rules, and the decision is spread.
 """
 
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from fractions import Fraction
@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from retention_assets.frames.arrays import NEVER, Bools, Counts, Ints, Small, flags, integers, keys_of, sums_in_halves
+from retention_assets.frames.arrays import Bools, Counts, Ints, Small, flags, integers, keys_of, sums_in_halves
 from retention_assets.frames.log import (
     COMMITS,
     EMPTY_VERSIONS,
@@ -24,7 +24,6 @@ from retention_assets.frames.log import (
     OWN_CLASSES,
     TIMES,
     WINDOW_SPARES,
-    Log,
     attribute_of,
     bounds_of,
     copied_datasets,
@@ -33,24 +32,21 @@ from retention_assets.frames.log import (
     is_in_log,
     realms_of,
 )
-from retention_assets.frames.verdicts.counts import rows_kept
+from retention_assets.frames.verdicts.chosen_datasets import datasets_chosen_by
 from retention_assets.frames.verdicts.decisions import CANDIDATE_MARKS, Facts, VerdictTable, decide
+from retention_assets.frames.verdicts.kept_rows import Ranks, _with_bases, first_hold_of, first_rule_of
 from retention_assets.frames.verdicts.reasons import Reason
-from retention_assets.frames.verdicts.selectors import NEXT_LOOKS, NextLooks, SelectorLine, TimeBound, cut_off, unmet_lines
+from retention_assets.frames.verdicts.selectors import NEXT_LOOKS, NextLooks, SelectorLine, TimeBound, unmet_lines
 from retention_assets.frames.verdicts.shared_data import SharedData, datasets_sharing
 from retention_assets.frames.verdicts.table_windows import Windows, next_ref_ends, remaining_scopes, window_ends, windows_of
-from retention_assets.frames.verdicts.where_condition import evaluate
 from retention_assets.frames.views.branch_views import Protection, protection, references
 from retention_assets.frames.views.history import DELETE, OPEN, History
 from retention_assets.frames.views.scope import FAR, ScopeTable
 from retention_assets.policy.durations import Duration, micros
-from retention_assets.policy.globs import is_literal, matching, protecting
-from retention_assets.policy.model import AttributeTime, Datasets, Keeper, Limits, Newest, Policy, RetainRule, names_times
-from retention_assets.policy.realms import RESERVED_HOLD, has_attributes, is_reserved
+from retention_assets.policy.model import Keeper, Limits, Policy, RetainRule
+from retention_assets.policy.realms import RESERVED_HOLD, is_reserved
+from retention_assets.policy.selection import AttributeTime, Newest
 from retention_assets.policy.where.tree import columns_of
-
-_Match = Callable[[Sequence[str], Iterable[str]], list[bool]]
-Ranks = npt.NDArray[np.int32]
 
 # rows per step: as many as a cache holds, however long a dataset is
 _ROWS_AT_ONCE = 1 << 18
@@ -175,38 +171,6 @@ def verdicts_and_reevaluation(
     return together.take(pa.array(np.repeat(begins - bounds[:-1], sizes) + np.arange(bounds[-1]))), when
 
 
-def datasets_chosen_by(
-    log: pa.Table, bounds: Ints, datasets: pa.Table, choosers: Sequence[Datasets], are_holds: bool = False
-) -> Bools:
-    """Datasets of the batch that each chooser is about: a matrix of datasets x choosers."""
-    include, exclude = (protecting, matching) if are_holds else (matching, protecting)
-    names: list[str] = log["dataset"].take(pa.array(bounds[:-1])).cast(pa.string()).to_pylist()
-    chosen = np.zeros((len(names), len(choosers)), dtype=bool)
-    attributes: dict[str, dict[str, str]] = {}
-    if any(chooser.with_ for chooser in choosers):
-        attributes = {
-            name: dict(pairs or ())
-            for name, pairs in zip(datasets["dataset"].to_pylist(), datasets["attributes"].to_pylist(), strict=True)
-        }
-    place = {name: row for row, name in enumerate(names)}
-    for number, chooser in enumerate(choosers):
-        chosen[_rows_of_globs(chooser.include, names, place, include), number] = True
-        chosen[_rows_of_globs(chooser.exclude, names, place, exclude), number] = False
-        if chooser.with_:
-            has = [has_attributes(attributes.get(name, {}), chooser.with_) for name in names]
-            chosen[:, number] &= np.array(has, dtype=bool)
-    return chosen
-
-
-def _rows_of_globs(globs: Sequence[str], names: Sequence[str], place: dict[str, int], match: _Match) -> list[int]:
-    # Literal names are looked up, so a policy about one dataset costs one look-up.
-    rows = [place[glob] for glob in globs if glob in place]
-    patterns = [glob for glob in globs if not (is_literal(glob) and (match is matching or glob.isascii()))]
-    if patterns:
-        rows += [row for row, matched in enumerate(match(names, patterns)) if matched]
-    return rows
-
-
 def _slices(log: pa.Table, bounds: Ints, datasets: Ints) -> pa.Table:
     # Neighbouring datasets are sliced together.
     breaks = np.flatnonzero(np.diff(datasets) != 1) + 1
@@ -242,8 +206,8 @@ def _judge(
         history.rows_of, (evaluation.forbidding, evaluation.uncommittable, evaluation.keeping_empty)
     )
     empty = None if empty is None else empty & (history.type == DELETE)
-    hold = _first_hold_of(history, keepers, held, empty)
-    rule = _with_bases(_first_rule_of(scopes, keepers, held, evaluation.as_of, on_line), history, empty)
+    hold = first_hold_of(history, keepers, held, empty)
+    rule = _with_bases(first_rule_of(scopes, keepers, held, evaluation.as_of, on_line), history, empty)
     in_window = _in_windows(scopes, evaluation, on_line)
     closed = np.zeros(len(history), dtype=bool)
     for rows in (forbidden, uncommittable, in_window, empty):
@@ -346,89 +310,6 @@ def _in_windows(scopes: ScopeTable, evaluation: _Evaluation, on_line: Callable[[
     if on_line:
         on_line(SelectorLine(WINDOW_SPARES, Reason.TABLE_WINDOW, inside, bound=TimeBound(ends, Duration())))
     return inside
-
-
-def _first_hold_of(history: History, keepers: Sequence[Keeper], held: Bools, empty: Bools | None) -> Ranks:
-    first = np.full(len(history), -1, dtype=np.int32)
-    for number, hold in enumerate(keepers):
-        if isinstance(hold, RetainRule):
-            continue
-        rows = history.per_dataset(held[:, number]) & (first < 0)
-        if hold.transactions is not None and rows.any():
-            at = np.flatnonzero(rows)
-            ids = history.log["transaction"].take(pa.array(history.rows[at])).to_pylist()
-            rows[at] = protecting(ids, hold.transactions)
-        first[rows] = number
-    return _with_bases(first, history, empty)
-
-
-def _with_bases(first: Ranks, history: History, empty: Bools | None) -> Ranks:
-    # A version without files of its own has those of the one before it: what keeps it keeps that one.
-    if empty is None:
-        return first
-    at = np.flatnonzero(empty)
-    base = history.nearest_above(at)
-    at, base = at[(base >= 0) & (first[at] >= 0)], base[(base >= 0) & (first[at] >= 0)]
-    # the first keeper of any of them
-    last = np.iinfo(np.int32).max
-    first = np.where(first < 0, last, first)
-    np.minimum.at(first, base, first[at])
-    return np.where(first < last, first, -1).astype(np.int32)
-
-
-def kept_among(log: Log, transactions: Collection[str], keepers: Sequence[Keeper], as_of: datetime) -> list[str]:
-    """Return those of some transactions, all of the one dataset of a sound log, that a hold or a retain rule keeps."""
-    rows = in_one_piece(log.transactions)
-    if not len(rows) or not transactions:
-        return []
-    history, live = History(rows, micros(as_of), copied_datasets(log.datasets)), [one for one in keepers if one.is_live(as_of)]
-    held = datasets_chosen_by(rows, bounds_of(rows), log.datasets, [keeper.datasets for keeper in live], are_holds=True)
-    empty = history.rows_of(datasets_with(log.datasets, EMPTY_VERSIONS, "kept"))
-    empty = None if empty is None else empty & (history.type == DELETE)
-    rule = _with_bases(_first_rule_of(ScopeTable(history), live, held, as_of, None), history, empty)
-    is_kept = history.in_log_order((_first_hold_of(history, live, held, empty) >= 0) | (rule >= 0))
-    names: list[str] = rows["transaction"].filter(pa.array(is_kept)).to_pylist()
-    return sorted({*names}.intersection(transactions))
-
-
-def retained_by(rules: Sequence[RetainRule], log: Log, as_of: datetime) -> Bools:
-    """Tell for each transaction of a sound log if a retain rule keeps it."""
-    rows = in_one_piece(log.transactions)
-    if not len(rows):
-        return np.zeros(0, dtype=bool)
-    history = History(rows, micros(as_of), copied_datasets(log.datasets))
-    held = datasets_chosen_by(rows, bounds_of(rows), log.datasets, [rule.datasets for rule in rules], are_holds=True)
-    return history.in_log_order(_first_rule_of(ScopeTable(history), rules, held, as_of, None)) >= 0
-
-
-def _first_rule_of(
-    scopes: ScopeTable,
-    keepers: Sequence[Keeper],
-    held: Bools,
-    as_of: datetime,
-    on_line: Callable[[SelectorLine], None] | None,
-) -> Ranks:
-    history = scopes.history
-    # where times are copied, a line that compares them keeps everything
-    copied = np.False_ if history.copied is None else history.copied
-    first = np.full(len(history), -1, dtype=np.int32)
-    for number, rule in enumerate(keepers):
-        if not (isinstance(rule, RetainRule) and held[:, number].any()):
-            continue
-        rows = history.per_dataset(held[:, number])
-        if rule.younger_than:
-            young = rows & (history.closed >= cut_off(as_of, rule.younger_than))
-            if on_line:
-                bound = TimeBound(history.closed, rule.younger_than)
-                on_line(SelectorLine("younger_than", Reason.RETAIN_RULE, young, bound=bound))
-            rows = young | (rows & ((history.closed == NEVER) | copied))
-        if rule.where:
-            rows &= history.column(evaluate(rule.where, history.log)) | (copied & names_times(rule.where))
-        if rule.newest:
-            kept = [kept.rows for kept in rows_kept(rule.newest, scopes.everywhere, scopes.line, history)]
-            rows &= np.logical_or.reduce(kept) | (copied & rule.newest.compares_times)
-        first[rows & (first < 0)] = number
-    return first
 
 
 # size of a table with a place for each possible combination; beyond it only those that occur get a place

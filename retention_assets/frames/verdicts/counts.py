@@ -19,7 +19,7 @@ from retention_assets.frames.verdicts.where_condition import evaluate
 from retention_assets.frames.views.forest import chains, enclosing, subtrees, without_those_below
 from retention_assets.frames.views.history import DELETE, History
 from retention_assets.frames.views.scope import Line, ScopeColumns, up_to_their_views
-from retention_assets.policy.model import PERIODS, Newest
+from retention_assets.policy.selection import PERIODS, Newest
 
 _REASONS = {"transactions": Reason.WITHIN_TRANSACTIONS, "bytes": Reason.WITHIN_BYTES}
 

@@ -17,7 +17,8 @@ import pyarrow.compute as pc
 
 from retention_assets.frames.log import Log, bounds_of, holds_dataset
 from retention_assets.frames.verdicts.where_condition import evaluate
-from retention_assets.policy.model import Newest, RetainRule, names_times
+from retention_assets.policy.model import RetainRule
+from retention_assets.policy.selection import Newest, names_times
 
 _Flags = npt.NDArray[np.bool_]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

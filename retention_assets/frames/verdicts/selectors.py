@@ -22,18 +22,8 @@ from retention_assets.frames.verdicts.where_condition import evaluate, instants_
 from retention_assets.frames.views.history import COMMITTED, OPEN, RECORD, TYPES, History
 from retention_assets.frames.views.scope import OBJECT, Line, ScopeColumns, ScopeTable, superseded
 from retention_assets.policy.durations import Duration, micros
-from retention_assets.policy.model import (
-    STATUSES,
-    AttributeTime,
-    Beyond,
-    Hold,
-    KeepAll,
-    Keeper,
-    OlderThan,
-    Policy,
-    Selection,
-    Window,
-)
+from retention_assets.policy.model import Hold, KeepAll, Keeper, Policy
+from retention_assets.policy.selection import STATUSES, AttributeTime, Beyond, OlderThan, Selection, Window
 
 
 class TimeBound(NamedTuple):

@@ -19,7 +19,7 @@ from retention_assets.frames.log import SUPERSEDED_WINDOW, Log
 from retention_assets.frames.views.history import History, Refs
 from retention_assets.frames.views.scope import FAR, ScopeColumns, ScopeTable
 from retention_assets.policy.durations import micros
-from retention_assets.policy.model import MOST
+from retention_assets.policy.keys import MOST
 
 MAX_AGE = "max-snapshot-age-ms"
 MIN_SNAPSHOTS = "min-snapshots-to-keep"

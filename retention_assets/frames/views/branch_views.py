@@ -18,7 +18,7 @@ from retention_assets.frames.views.history import TYPES, History
 from retention_assets.frames.views.scope import FAR, ScopeColumns, ScopeTable, in_latest_view
 from retention_assets.policy.durations import micros
 from retention_assets.policy.globs import matching
-from retention_assets.policy.model import BRANCHED
+from retention_assets.policy.selection import BRANCHED
 
 _OBJECT = TYPES.index("OBJECT")
 # witness of a reference to an OBJECT whose row names nobody

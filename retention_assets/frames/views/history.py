@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from retention_assets.frames.arrays import NEVER, Bools, Counts, Ints, Small, as_micros, codes, integers, inverse, join_chunks
 from retention_assets.frames.log import bounds_of
 from retention_assets.frames.views.forest import Chains, chains
-from retention_assets.policy.model import BRANCHED, INDEPENDENT, STATUSES
+from retention_assets.policy.selection import BRANCHED, INDEPENDENT, STATUSES
 
 TYPES = (*BRANCHED, *INDEPENDENT)
 SNAPSHOT, DELETE, RECORD = TYPES.index("SNAPSHOT"), TYPES.index("DELETE"), TYPES.index("RECORD")

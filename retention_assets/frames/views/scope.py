@@ -18,7 +18,7 @@ from retention_assets.frames.log import CLASS, attribute_of
 from retention_assets.frames.views.forest import enclosing, subtrees, without_those_below
 from retention_assets.frames.views.history import COMMITTED, DELETE, OPEN, TYPES, History, Refs, S, in_chain
 from retention_assets.policy.globs import matching
-from retention_assets.policy.model import Branches, Window
+from retention_assets.policy.selection import Branches, Window
 
 OBJECT = TYPES.index("OBJECT")
 # The classes of a scan whose OBJECTs are their line, at any size of the store.
@@ -250,7 +250,6 @@ class ScopeTable:
         return self._known[key]
 
     def named(self, name: str) -> ScopeColumns:
-        """The scope of one branch name."""
         return self.of(np.array([name == other for other in self.history.branches.names], dtype=bool))
 
     def groups(self, branches: Branches) -> list[tuple[Window | None, ScopeColumns]]:
@@ -267,7 +266,6 @@ class ScopeTable:
         return [(None, self.of(left)), *groups]
 
     def all_in(self, branches: Branches) -> ScopeColumns:
-        """All branches in scope together."""
         return self.groups(branches.model_copy(update={"windows": ()}))[0][1]
 
 

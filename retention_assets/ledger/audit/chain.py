@@ -48,8 +48,6 @@ _COMMON = ("policy", "policy_version", "reason", "grace", "marked_at", "due_at")
 
 
 class ActType(StrEnum):
-    """Kinds of acts."""
-
     MARK = "MARK"
     UNMARK = "UNMARK"
     SPARE = "SPARE"

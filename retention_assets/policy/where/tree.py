@@ -63,8 +63,6 @@ class Literal:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of the log."""
-
     name: str
 
     @property

@@ -30,6 +30,7 @@ from sqlalchemy import (
 from sqlalchemy.sql.dml import ReturningDelete
 
 from retention_assets.outcomes import Outcome, SweptTarget
+from retention_assets.sql.columns import array_text
 from retention_assets.sql.foreign import ForeignDatabase
 from retention_assets.sql.foreign_keys import Cascades
 from retention_assets.sql.guarded_delete import Attempt, GuardedDelete, short_lock_wait
@@ -181,16 +182,12 @@ class VersionDeletion(GuardedDelete[WantedRow, UrnRows]):
         return {
             "aspect": self.aspect,
             "urn": [one.row[0] for one in planned],
-            "version": _array(one.row[1] for one in planned),
-            "moment": _array(note.moment for note in notes),
-            "bytes": _array(note.bytes for note in notes),
-            "newest": _array(note.newest for note in notes),
+            "version": array_text(one.row[1] for one in planned),
+            "moment": array_text(note.moment for note in notes),
+            "bytes": array_text(note.bytes for note in notes),
+            "newest": array_text(note.newest for note in notes),
         }
 
 
 def _pieces(names: Sequence[str], size: int) -> list[Sequence[str]]:
     return [names[at : at + size] for at in range(0, len(names), size)]
-
-
-def _array(numbers: Iterable[int | str]) -> str:
-    return f"{{{','.join(map(str, numbers))}}}"

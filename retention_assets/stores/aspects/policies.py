@@ -14,9 +14,10 @@ from pydantic import ValidationError
 from sqlalchemy import Connection, RowMapping, Select, null, select
 
 from retention_assets.errors import InvalidValue, Refused, quote
-from retention_assets.policy.book import OutsideEntry, as_loaded
+from retention_assets.policy.book import as_loaded
 from retention_assets.policy.datahub import AspectEntry
 from retention_assets.policy.durations import parse_instant
+from retention_assets.policy.loading import OutsideEntry
 from retention_assets.stores.aspects.table import AspectsTable
 
 ASPECT = "dataHubRetentionConfig"

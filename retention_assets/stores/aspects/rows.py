@@ -92,8 +92,6 @@ class WantedRow(NamedTuple):
 
 @dataclass(frozen=True)
 class UrnRows:
-    """Present versions of an urn, with time and size."""
-
     versions: Mapping[int, tuple[int | str, int]]
 
     @property

@@ -15,7 +15,7 @@ from sqlalchemy import ColumnElement
 from retention_assets.errors import Refused
 from retention_assets.frames.log import LINES
 from retention_assets.outcomes import Outcome
-from retention_assets.policy.book import OutsideEntry
+from retention_assets.policy.loading import OutsideEntry
 from retention_assets.sql.foreign import has_rows, indexes_of, writes_ahead
 from retention_assets.sql.foreign_keys import DeletedTable
 from retention_assets.stores.aspects.delete import delete_versions
@@ -157,7 +157,6 @@ class AspectsStore(DatabaseStore):
         ]
 
     def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int, permit: Permit = always) -> list[SweptTarget]:
-        """Delete rows by key that match their notes."""
         try:
             cascades, key = self.cascades().check(), key_of(self.name, dataset)
             return delete_versions(self.database, self.table, key, targets, parallelism, permit, cascades)

@@ -21,8 +21,6 @@ from retention_assets.stores.protocol import error_text
 
 @dataclass
 class Announcer:
-    """Adds the announcements of one sweep to the log of a table."""
-
     folder: TableFolder
     mode: Literal["auto", "always", "never"]
     # the version of the start, once it was added

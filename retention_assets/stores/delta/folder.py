@@ -19,7 +19,7 @@ from retention_assets.stores.delta.settings import fixed_part
 from retention_assets.stores.places import open_place
 from retention_assets.stores.places.file_systems import FileSystem, is_local, open_file_system
 from retention_assets.stores.places.fsspec import time_in_ns
-from retention_assets.stores.places.s3 import PATIENCE
+from retention_assets.stores.places.s3_bucket import PATIENCE
 
 LOG = "_delta_log"
 CHANGE_DATA = "_change_data/"
@@ -85,7 +85,6 @@ class TableFolder:
         return tuple(sorted(files))
 
     def names_in(self, folder: str) -> list[str]:
-        """Return the names of the files in a folder of the log, as names in the log."""
         fs, path = self._opened
         try:
             names = [name.rstrip("/").rpartition("/")[2] for name in fs.ls(f"{path}/{LOG}/{folder}", detail=False)]
@@ -107,7 +106,6 @@ class TableFolder:
                 yield from _read_all(fs, places)
 
     def open(self, name: str) -> IO[Any]:
-        """Open a file of the log for reading in any order."""
         fs, path = self._opened
         opened: IO[Any] = fs.open(f"{path}/{LOG}/{name}", "rb")
         return opened

@@ -42,16 +42,12 @@ class LogFiles(NamedTuple):
 
 @dataclass
 class _Memory:
-    """A table as read, and the files that it was read from."""
-
     table: Table
     read: Sequence[LogFile]
     lock: RLock
 
 
 class TableReader:
-    """Reads tables, and remembers those that it read last."""
-
     def __init__(self, times: str) -> None:
         self._times = times
         self._memory: OrderedDict[str, _Memory] = OrderedDict()

@@ -42,6 +42,19 @@ class VersionNote(NamedTuple):
 
 
 @dataclass(frozen=True)
+class TableState:
+    """A table as it is now, and what else decides about its files."""
+
+    table: Table
+    pins: Pins
+    swept: Swept
+    # other tables, by the name of the file to which they refer
+    claims: Mapping[str, str]
+    # by file: it should be there, and is not
+    missing: Bools
+
+
+@dataclass(frozen=True)
 class Needs:
     """Who needs the files of a table while some versions are swept."""
 
@@ -55,31 +68,22 @@ class Needs:
     claimed: Mapping[int, str]
 
     @classmethod
-    def of(
-        cls,
-        table: Table,
-        pins: Pins,
-        swept: Swept,
-        targets: Collection[int],
-        claimed: Mapping[str, str],
-        missing: Bools,
-        order: Order = Order.DELETE,
-    ) -> Self:
+    def of(cls, state: TableState, targets: Collection[int], order: Order = Order.DELETE) -> Self:
         """Retain all but some targets and what was swept before; of that what is pinned, held, or whole again.
 
-        What is set aside keeps its files from being deleted, not from being set aside. `missing`: files that are not there.
+        What is set aside keeps its files from being deleted, not from being set aside.
         """
-        lost = table.counts(swept.deleted & table.versions.keys(), missing)
+        table, swept = state.table, state.swept
+        lost = table.counts(swept.deleted & table.versions.keys(), state.missing)
         again = {number for number, count in lost.items() if not count} | swept.kept
         gone = (swept.deleted | swept.aside) - again | {*targets}
         kept = {version.number for version in table.versions.values() if not version.is_empty} - gone
-        kept |= {table.base_of(number) for number in pins.of_bases(table)}
+        kept |= {table.base_of(number) for number in state.pins.of_bases(table)}
         others = frozenset() if order is Order.SET_ASIDE else swept.aside - {*targets}
-        return cls(table, frozenset(kept), others, table.newest_of(kept | others), claimed_files(table, claimed))
+        return cls(table, frozenset(kept), others, table.newest_of(kept | others), claimed_files(table, state.claims))
 
     @property
     def wanted(self) -> Bools:
-        """Tell of each file if somebody needs it."""
         needed = self.newest >= 0
         needed[[*self.claimed]] = True
         return needed
@@ -142,12 +146,11 @@ def claimed_files(table: Table, claimed: Mapping[str, str]) -> dict[int, str]:
     return {numbers[name]: other for name, other in claimed.items() if name in numbers}
 
 
-def prepare_versions(
-    table: Table, pins: Pins, swept: Swept, transactions: Sequence[str], claimed: Mapping[str, str], missing: Bools
-) -> list[PreparedTarget]:
+def prepare_versions(state: TableState, transactions: Sequence[str]) -> list[PreparedTarget]:
     """Return a note for each version, and the bytes that go if all of them do, each file counted once."""
+    table = state.table
     going = {name: number for name in transactions if (number := number_of(name)) in table.versions}
-    needs = Needs.of(table, pins, swept, going.values(), claimed, missing)
+    needs = Needs.of(state, going.values())
     owner, due = table.newest_of(going.values()), ~needs.needed
     sizes = np.bincount(owner[due & (owner >= 0)], table.file_sizes()[due & (owner >= 0)], table.newest + 1)
     note = json.dumps(VersionNote(table.id, table.newest))
@@ -157,14 +160,13 @@ def prepare_versions(
     ]
 
 
-def wanted_again(
-    table: Table, pins: Pins, swept: Swept, versions: Collection[int], claimed: Mapping[str, str], missing: Bools
-) -> dict[int, str]:
+def wanted_again(state: TableState, versions: Collection[int]) -> dict[int, str]:
     """Return those of some set aside versions that are needed, and by whom: what is pinned, and what has files that are missed.
 
     Of several that have a missed file, the one with the fewest others.
     """
-    pinned, needs = pins.of_bases(table), Needs.of(table, pins, swept, (), claimed, missing, Order.SET_ASIDE)
+    table, missing = state.table, state.missing
+    pinned, needs = state.pins.of_bases(table), Needs.of(state, (), Order.SET_ASIDE)
     wanted = {number: _sentence(pinned[number]) for number in versions if number in pinned}
     missed = needs.wanted & missing
     for number in wanted:
@@ -199,7 +201,6 @@ def remains_of(needs: Needs, targets: Sequence[Target], listing: Mapping[str, En
 
 
 def is_listed(table: Table, listing: Mapping[str, Entry]) -> Bools:
-    """Tell of each file of a table if it is in its folder."""
     return np.fromiter((name in listing for name in table.names), bool, len(table.names))
 
 

@@ -8,9 +8,10 @@ from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr
 
 from retention_assets.errors import InvalidValue
 from retention_assets.policy.globs import is_literal
+from retention_assets.policy.keys import tuple_of
 from retention_assets.settings.places import Location, without_scheme
 from retention_assets.stores.places import addresses_of, is_on_disk, is_on_s3, undo_fault_of
-from retention_assets.stores.settings import StoreSettings, tuple_of
+from retention_assets.stores.settings import StoreSettings
 
 
 def _table_glob(text: str) -> str:

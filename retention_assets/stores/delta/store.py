@@ -16,7 +16,6 @@ import pyarrow as pa
 
 from retention_assets.clock import moment
 from retention_assets.errors import Refused, quote
-from retention_assets.frames.arrays import Bools
 from retention_assets.frames.log import LINES
 from retention_assets.outcomes import Order
 from retention_assets.policy.durations import Duration
@@ -28,6 +27,7 @@ from retention_assets.stores.delta.log import Line, Pins, TableReader, lines_of,
 from retention_assets.stores.delta.needs import (
     Needs,
     Swept,
+    TableState,
     VersionNote,
     check_names,
     claimed_files,
@@ -45,7 +45,7 @@ from retention_assets.stores.delta.settings import DeltaSettings
 from retention_assets.stores.delta.sweep import VersionsOrder
 from retention_assets.stores.delta.table import Table
 from retention_assets.stores.delta.trash import TrashNotes, empty_trash, gone_from_trash
-from retention_assets.stores.places import Place, open_place
+from retention_assets.stores.places import Entry, Place, open_place
 from retention_assets.stores.places.file_systems import server_time
 from retention_assets.stores.places.own_files import holds_anything, leave_identity, place_of_root
 from retention_assets.stores.protocol import (
@@ -163,7 +163,6 @@ class DeltaStore(Store):
         ]
 
     def policy_warnings(self, policies: Sequence[Policy]) -> list[str]:
-        """Name what policies promise and other readers refuse, and what the tables keep longer than policies ask."""
         spares = self.settings.window_below_table == "spare"
         return promise_warnings(self._readable_tables(), policies, spares)
 
@@ -183,21 +182,12 @@ class DeltaStore(Store):
             return {}
         folder, table = opened
         versions = {number_of(name) for name in transactions} & table.versions.keys()
-        needs = self._pins(table), self._swept_of(dataset), versions, self._others.claims(folder), self._missing(folder, table)
-        return {str(number): why for number, why in wanted_again(table, *needs).items()}
+        return {str(number): why for number, why in wanted_again(self._state(dataset, folder, table), versions).items()}
 
     def prepare(self, dataset: str, transactions: Sequence[str]) -> list[PreparedTarget]:
         if (opened := self._open(dataset)) is None:
             return [PreparedTarget(transaction) for transaction in transactions]
-        folder, table = opened
-        facts = (
-            self._pins(table),
-            self._swept_of(dataset),
-            transactions,
-            self._others.claims(folder),
-            self._missing(folder, table),
-        )
-        return prepare_versions(table, *facts)
+        return prepare_versions(self._state(dataset, *opened), transactions)
 
     def undo_fault(self) -> str | None:
         return self.settings.undo_fault or next((place.undo_fault() for place in self._trash()), None)
@@ -275,7 +265,6 @@ class DeltaStore(Store):
         return place_of_root(root)
 
     def data_finder(self, dataset: str) -> FindData:
-        """Find the versions of which all files are there."""
         if (opened := self._open(dataset)) is None:
             return lambda _: []
         folder, table = opened
@@ -289,24 +278,19 @@ class DeltaStore(Store):
         return find
 
     def remains(self, dataset: str, targets: Sequence[Target]) -> Mapping[str, Remains]:
-        """Look for the files that go with each."""
         if (opened := self._open(dataset)) is None:
             return {}
         folder, table = opened
         listing = self._files(folder).listing()
         numbers = [number_of(target.transaction) for target in targets]
-        facts = self._swept_of(dataset), numbers, self._others.claims(folder), is_missing(table, listing)
-        return remains_of(Needs.of(table, self._pins(table), *facts), targets, listing)
+        return remains_of(Needs.of(self._state(dataset, folder, table, listing), numbers), targets, listing)
 
     def explain_needs(self, dataset: str, transaction: str) -> list[str]:
-        """Say which files of a version would go with it, and who needs the others."""
         opened, number = self._open(dataset), number_of(transaction)
         if opened is None or number not in opened[1].versions:
             return []
-        folder, table = opened
-        swept = self._swept_of(dataset)
-        facts = swept, [number], self._others.claims(folder), self._missing(folder, table)
-        return Needs.of(table, self._pins(table), *facts).explanation(number, number in swept.deleted)
+        state = self._state(dataset, *opened)
+        return Needs.of(state, [number]).explanation(number, number in state.swept.deleted)
 
     def _lines_of(self, dataset: str, folders: Sequence[TableFolder], streams: Streams) -> pa.Table:
         lines: list[Line] = []
@@ -390,8 +374,9 @@ class DeltaStore(Store):
     def _files(self, folder: TableFolder) -> TableFiles:
         return TableFiles(self._place(folder), always, _THREADS)
 
-    def _missing(self, folder: TableFolder, table: Table) -> Bools:
-        return is_missing(table, self._files(folder).listing())
+    def _state(self, dataset: str, folder: TableFolder, table: Table, listing: Mapping[str, Entry] | None = None) -> TableState:
+        claims, listing = self._others.claims(folder), self._files(folder).listing() if listing is None else listing
+        return TableState(table, self._pins(table), self._swept_of(dataset), claims, is_missing(table, listing))
 
     def _place(self, folder: TableFolder) -> Place:
         return open_place(folder.location, self.settings.guarded)

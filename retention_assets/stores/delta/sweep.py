@@ -22,6 +22,7 @@ from retention_assets.stores.delta.log import Pins
 from retention_assets.stores.delta.needs import (
     Needs,
     Swept,
+    TableState,
     VersionNote,
     check_names,
     is_listed,
@@ -74,7 +75,7 @@ class VersionsOrder(TableOrder):
 
     def decide(self, targets: Sequence[Target]) -> bool:
         self.table, pins = self.load()
-        self._sort(self.table, pins, targets)
+        self._sort(pins, targets)
         if not self.going:
             return False
         self.claimed, self.listing = self.find_claims(), self.files.listing()
@@ -82,15 +83,15 @@ class VersionsOrder(TableOrder):
         if self.order is not Order.RESTORE:
             self.missing = is_missing(self.table, self.listing)
             if self.order is Order.DELETE_ASIDE:
-                self._return_needed(self.table, pins, self.claimed, self.listing)
-            self._check_whole(self.table, self.listing)
-            self.needs = self._judge(self.table, pins, self.claimed, self.listing)
+                self._return_needed(pins)
+            self._check_whole()
+            self.needs = self._judge(pins)
         return bool(self.going)
 
     def commit(self) -> bool:
         if self.order is Order.RESTORE:
             return True
-        self.moves = self._moves(self.needs, self.listing)
+        self.moves = self._moves()
         due = {name for names in self.moves.values() for name in names} & self.listing.keys()
         if not due:
             return True
@@ -102,7 +103,7 @@ class VersionsOrder(TableOrder):
     def act(self) -> None:
         table = self.table
         if self.order is Order.RESTORE:
-            self._restore(table, self.listing)
+            self._restore()
             return
         if self.order is Order.SET_ASIDE:
             moving = {*self.moves[self.order]}
@@ -114,14 +115,14 @@ class VersionsOrder(TableOrder):
         self.in_doubt = True
         for order, due in self.moves.items():
             for at in range(0, len(due), _FILES):
-                part = self._still_due(due[at : at + _FILES], judged, self.claimed)
+                part = self._still_due(due[at : at + _FILES], judged)
                 answers = self.files.carry_out(order, table.size_of, part, self.listing)
                 self.results |= {one.transaction: one for one in answers}
-        self._conclude(self.needs, self.listing)
+        self._conclude()
         self._end(self.announcer.begun_at is not None or table.is_announced)
 
-    def _sort(self, table: Table, pins: Pins, targets: Sequence[Target]) -> None:
-        self.going = {}
+    def _sort(self, pins: Pins, targets: Sequence[Target]) -> None:
+        self.going, table = {}, self.table
         pinned = {} if self.order is Order.RESTORE else pins.of_bases(table)
         missing = Outcome.FAILED if self.order is Order.RESTORE else Outcome.ALREADY_GONE
         for target in (target for target in targets if target.transaction not in self.outcomes):
@@ -138,17 +139,18 @@ class VersionsOrder(TableOrder):
             else:
                 self.going[number] = target
 
-    def _check_whole(self, table: Table, listing: Mapping[str, Entry]) -> None:
-        if missing := sorted(name for name in table.live_names() - listing.keys() if not name.startswith("/")):
+    def _check_whole(self) -> None:
+        if missing := sorted(name for name in self.table.live_names() - self.listing.keys() if not name.startswith("/")):
             raise Refused(
-                f"version {table.newest}, the newest, lacks {len(missing):,} of its files: {long_quote(missing[0])}. Nothing is"
-                " deleted until it can be read: bring them back, or restore the table to a version that is whole"
+                f"version {self.table.newest}, the newest, lacks {len(missing):,} of its files: {long_quote(missing[0])}. "
+                "Nothing is deleted until it can be read: bring them back, or restore the table to a version that is whole"
             )
 
-    def _judge(self, table: Table, pins: Pins, claimed: Mapping[str, str], listing: Mapping[str, Entry]) -> Needs:
+    def _judge(self, pins: Pins) -> Needs:
         """Spare the targets that changed or are needed by a version committed since their plan; return who needs files then."""
+        table, listing = self.table, self.listing
         while True:
-            needs = self._needs(table, pins, claimed)
+            needs = self._needs(table, pins)
             late: dict[int, str] = {}
             if self.order is Order.DELETE_ASIDE:
                 return needs
@@ -169,41 +171,44 @@ class VersionsOrder(TableOrder):
                 self.settle([self.going.pop(number).transaction], Outcome.SPARED, reason)
 
     def _having(self, table: Table, files: Bools) -> Iterator[tuple[int, int]]:
-        """Yield the targets that have some of these files, each with one of them."""
+        # targets that have some of these files, each with one of them
         for number, count in table.counts(self.going, files).items():
             if count:
                 own = table.files_of(number)
                 yield number, int(own[files[own]][0])
 
-    def _moves(self, needs: Needs, listing: Mapping[str, Entry]) -> dict[Order, list[str]]:
+    def _moves(self) -> dict[Order, list[str]]:
         """Return the names of the files to delete or to move; change data goes last."""
-        table = needs.table
-        due = (table.newest_of(self.going) >= 0) & ~needs.needed
+        table = self.needs.table
+        due = (table.newest_of(self.going) >= 0) & ~self.needs.needed
         moves = {self.order: due}
         if self.order is Order.DELETE_ASIDE:
             # with what was left in place for versions that are gone by now
             noted = filter(None, (self.notes.read(target.aside) for target in self.going.values()))
             left, numbers = np.zeros(len(table.names), dtype=bool), table.numbers_of_names
             left[[numbers[name] for own in noted for name in own.left if name in numbers]] = True
-            left &= is_listed(table, listing)
+            left &= is_listed(table, self.listing)
             moves = {Order.DELETE_ASIDE: due & ~left, Order.DELETE: due & left}
         names = {order: [table.names[file] for file in np.flatnonzero(files).tolist()] for order, files in moves.items()}
         return {order: sorted(own, key=lambda name: (name.startswith(CHANGE_DATA), name)) for order, own in names.items()}
 
-    def _still_due(self, names: Sequence[str], judged: int, claimed: Mapping[str, str]) -> Collection[str]:
+    def _still_due(self, names: Sequence[str], judged: int) -> Collection[str]:
         # what came back since is needed
         table, pins = self.load()
         if table.newest == judged:
             return names
         if table.lineage is not self.needs.table.lineage:
             raise Refused("its log was rewritten meanwhile; the next sweep goes on")
-        self.needs = self._needs(table, pins, claimed)
+        self.needs = self._needs(table, pins)
         return [name for name in names if not self.needs.needed[table.numbers_of_names[name]]]
 
-    def _needs(self, table: Table, pins: Pins, claimed: Mapping[str, str]) -> Needs:
-        return Needs.of(table, pins, self.swept, self.going, claimed, _padded(self.missing, len(table.names)), self.order)
+    def _needs(self, table: Table, pins: Pins) -> Needs:
+        # files that a newer log added are there
+        missing = np.concatenate([self.missing, np.zeros(len(table.names) - len(self.missing), dtype=bool)])
+        return Needs.of(TableState(table, pins, self.swept, self.claimed, missing), self.going, self.order)
 
-    def _restore(self, table: Table, listing: Mapping[str, Entry]) -> None:
+    def _restore(self) -> None:
+        table = self.table
         files = {number: [table.names[file] for file in table.files_of(number).tolist()] for number in self.going}
         own = {number: {name for name in names if not name.startswith("/")} for number, names in files.items()}
         answers = self.files.carry_out(Order.RESTORE, table.size_of, sorted(set().union(*own.values())))
@@ -216,23 +221,25 @@ class VersionsOrder(TableOrder):
             error = f"{long_quote(faults[0].transaction)}: {faults[0].error}" if faults else None
             self.settle([self.going[number].transaction], outcome if faults else Outcome.RESTORED, error)
         # a version comes back whole or not at all
-        back = [name for name, answer in self.results.items() if answer.outcome is Outcome.RESTORED and name not in listing]
+        back = [
+            name for name, answer in self.results.items() if answer.outcome is Outcome.RESTORED and name not in self.listing
+        ]
         self.files.carry_out(Order.SET_ASIDE, table.size_of, [name for name in back if name not in whole])
 
-    def _return_needed(self, table: Table, pins: Pins, claimed: Mapping[str, str], listing: dict[str, Entry]) -> None:
+    def _return_needed(self, pins: Pins) -> None:
         # a version or clone that came since may need what was set aside with others
-        needs = self._needs(table, pins, claimed)
+        table, needs = self.table, self._needs(self.table, pins)
         needed = table.newest_of(needs.versions) >= 0
         needed[[*needs.claimed]] = True
         away = needed & (table.newest_of(self.going) >= 0) & self.missing
         names = [table.names[file] for file in np.flatnonzero(away).tolist()]
         for answer in self.files.carry_out(Order.RESTORE, table.size_of, names) if names else ():
             if answer.outcome is Outcome.RESTORED:
-                listing[answer.transaction] = Entry(answer.transaction, None, None)
+                self.listing[answer.transaction] = Entry(answer.transaction, None, None)
 
-    def _conclude(self, needs: Needs, listing: Mapping[str, Entry]) -> None:
-        table, left = needs.table, needs.table.counts(self.going, needs.wanted)
-        states = np.where(is_missing(table, listing), _MISSING, _STAYS).astype(object)
+    def _conclude(self) -> None:
+        table, left = self.needs.table, self.needs.table.counts(self.going, self.needs.wanted)
+        states = np.where(is_missing(table, self.listing), _MISSING, _STAYS).astype(object)
         # bytes count for the newest target that has a file
         freed, owner = Counter[int](), table.newest_of(self.going)
         for name, result in self.results.items():
@@ -245,17 +252,15 @@ class VersionsOrder(TableOrder):
             for number, count in table.counts(self.going, states == state).items():
                 outcomes[number][state] += count
         for number, target in self.going.items():
-            outcome, error = self._outcome_of(number, outcomes[number], needs, states)
+            outcome, error = self._outcome_of(number, outcomes[number], states)
             is_done, name = outcome is self.order.done, target.transaction
             size, stay = (freed[number], left[number]) if is_done else (0, 0)
             is_lost = outcome is Outcome.ALREADY_GONE and self.order is Order.DELETE_ASIDE
             answer = SweptTarget(name, outcome, size, error, left=stay)
             self.outcomes[name] = gone_from_trash(target, self.notes.folder.shown) if is_lost else answer
 
-    def _outcome_of(
-        self, number: int, files: Counter[str], needs: Needs, states: np.ndarray[Any, Any]
-    ) -> tuple[Outcome, str | None]:
-        """Return the outcome of a target by those of its files: how many of them have each."""
+    def _outcome_of(self, number: int, files: Counter[str], states: np.ndarray[Any, Any]) -> tuple[Outcome, str | None]:
+        needs = self.needs
         stay, is_aside = files[_STAYS] + files[_MISSING], self.order is Order.DELETE_ASIDE
         if fault := next((outcome for outcome in _FAULTS if files[outcome]), None):
             own = needs.table.files_of(number)
@@ -313,8 +318,3 @@ class VersionsOrder(TableOrder):
             name = self.going[number].transaction
             self.outcomes[name] = SweptTarget(name, outcome, error=error)
         return table
-
-
-def _padded(files: Bools, size: int) -> Bools:
-    # files that a newer log added are there
-    return np.concatenate([files, np.zeros(size - len(files), dtype=bool)])

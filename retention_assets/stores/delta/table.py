@@ -122,7 +122,6 @@ class Table:
         return new
 
     def add_commit(self, number: int, commit: Commit, written_at: datetime) -> None:
-        """Take the next version."""
         if commit.metadata is not None:
             self._take_metadata(commit)
         info = commit.info
@@ -283,7 +282,6 @@ class Table:
         return self._numbers
 
     def live_names(self) -> set[str]:
-        """Return the files that readers of the newest version need."""
         return {self.names[file] for files in self._live.values() for file in files if file >= 0}
 
     @property

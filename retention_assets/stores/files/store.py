@@ -72,7 +72,6 @@ class FilesStore(Store):
         return self.log.datasets()
 
     def shares(self, datasets: Sequence[str]) -> list[tuple[str, ...]]:
-        """Group datasets of the same files."""
         return self.log.shares(datasets)
 
     def read(self, datasets: Sequence[str], only: Only | None = None) -> pa.Table:  # noqa: ARG002 - it is read whole
@@ -141,7 +140,6 @@ class FilesStore(Store):
         return place
 
     def data_finder(self, dataset: str) -> FindData:
-        """Find folders by listing the dataset's own."""
         layout = FolderLayout.of(self.settings)
         folders, above = self._open_folders(layout), layout.parent(dataset)
         names = {name.rstrip("/") for name in folders.names_in(above)}
@@ -155,7 +153,6 @@ class FilesStore(Store):
         return lambda transactions: list(filter(has, transactions))
 
     def remains(self, dataset: str, targets: Sequence[Target]) -> Mapping[str, Remains]:
-        """Compare what is left of folders with their plan."""
         layout = FolderLayout.of(self.settings)
         try:
             folders = self._open_folders(layout)

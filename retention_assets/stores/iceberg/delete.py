@@ -92,8 +92,6 @@ _STAGES: tuple[Callable[[OwnedFiles], tuple[File, ...]], ...] = (
 
 @dataclass
 class RemovedFiles:
-    """Result of deleting one snapshot's files."""
-
     bytes: int = 0
     failed: list[str] = field(default_factory=list)
     # locations that are not the table's own to delete, by reason

@@ -42,7 +42,6 @@ class TableFence:
         return cls(tuple(_roots(folders_of(metadata))))
 
     def overlaps(self, other: "TableFence") -> bool:
-        """Tell whether a root of one lies in, or equals, a root of the other."""
         return any(mine.startswith(root) or root.startswith(mine) for mine in self.roots for root in other.roots)
 
     def names(self, identity: str) -> bool:

@@ -108,8 +108,6 @@ class Unreadable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file, and the bytes that deleting it frees."""
-
     location: str
     bytes: int
 
@@ -127,8 +125,6 @@ class Manifest(File):
 
 @dataclass(frozen=True, slots=True)
 class ManifestList(File):
-    """A manifest list that was read."""
-
     manifests: tuple[Manifest, ...]
 
 

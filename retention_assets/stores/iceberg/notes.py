@@ -49,7 +49,6 @@ class SnapshotNote:
 
 
 def notes_of(metadata: TableMetadata) -> dict[int, SnapshotNote]:
-    """Make a note for each snapshot in the metadata."""
     statistics: dict[int, list[File]] = {}
     for one in [*metadata.statistics, *metadata.partition_statistics]:
         statistics.setdefault(one.snapshot_id, []).append(File(one.statistics_path, one.file_size_in_bytes))

@@ -63,7 +63,6 @@ class _Places:
     _below: dict[str, set[str]] = field(default_factory=dict)
 
     def put(self, name: str, summary: TableSummary) -> None:
-        """Note a table, replacing what was known of it."""
         places = summary.fence.roots, summary.folders or frozenset()
         if self._of.get(name) == places:
             return

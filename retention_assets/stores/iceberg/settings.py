@@ -6,8 +6,9 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
 
 from retention_assets.errors import InvalidValue
+from retention_assets.policy.keys import tuple_of
 from retention_assets.settings.places import database_url, folder_of, has_scheme, locate
-from retention_assets.stores.settings import Properties, StoreSettings, tuple_of
+from retention_assets.stores.settings import Properties, StoreSettings
 
 
 def _catalog(catalog: dict[str, str], info: ValidationInfo) -> dict[str, str]:
@@ -46,7 +47,6 @@ class IcebergSettings(StoreSettings):
 
     @property
     def places(self) -> Mapping[str, str]:
-        """Return the catalog's file, and the warehouse if it is a place and not a name."""
         uri, warehouse = self.catalog.get("uri", ""), self.catalog.get("warehouse", "")
         places = {"catalog.uri": uri} if uri.startswith("sqlite") else {}
         return places | ({"catalog.warehouse": warehouse} if warehouse.startswith("/") or has_scheme(warehouse) else {})
@@ -62,7 +62,6 @@ class IcebergSettings(StoreSettings):
 
     @property
     def addresses(self) -> tuple[str, ...] | None:
-        """Return the catalog, the warehouse and the object store, as far as the settings name them."""
         if "uri" not in self.catalog:
             return None
         named = [self.catalog[key] for key in ("uri", "warehouse", "s3.endpoint") if key in self.catalog]

@@ -9,6 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, mod
 
 from retention_assets.errors import InvalidValue
 from retention_assets.policy.durations import Duration, Length, is_always_longer
+from retention_assets.policy.keys import tuple_of
 from retention_assets.settings.places import mask_text
 from retention_assets.stores.objects.source_settings import (
     EdgeSettings,
@@ -25,7 +26,7 @@ from retention_assets.stores.objects.source_settings import (
 )
 from retention_assets.stores.places import undo_fault_of
 from retention_assets.stores.records.settings import ColumnName
-from retention_assets.stores.settings import RealmColumn, SettingsPart, StoreSettings, one_group, tuple_of
+from retention_assets.stores.settings import RealmColumn, SettingsPart, StoreSettings, one_group
 
 # Younger objects are never judged, whatever the settings: clocks differ, and writers take time.
 FLOOR = Duration(seconds=300)

@@ -6,11 +6,11 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, Field, ValidationInfo
 
 from retention_assets.errors import InvalidValue
-from retention_assets.policy.model import Instant
+from retention_assets.policy.keys import Instant, tuple_of
 from retention_assets.settings.places import Location, StoreUrl
 from retention_assets.stores.iceberg.settings import CatalogProperties
 from retention_assets.stores.records.settings import ColumnName, TableName
-from retention_assets.stores.settings import Cascading, RowPolicies, SettingsPart, StoreSettings, tuple_of
+from retention_assets.stores.settings import Cascading, RowPolicies, SettingsPart, StoreSettings
 
 _Glob = Annotated[Location, Field(description="A glob.")]
 _Place = Annotated[Location | None, Field(description="The place of the listed objects, needed to delete them.")]

@@ -13,7 +13,6 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from retention_assets.clock import now
 from retention_assets.errors import Refused, Withheld, quote
 from retention_assets.outcomes import Outcome
 from retention_assets.settings.places import mask_secrets, mask_text
@@ -78,12 +77,6 @@ class FsspecPlace(Place):
     """Files below a folder. Everything below one name in the root is in memory at once."""
 
     location: str
-
-    may_hide = False
-
-    def clock(self) -> datetime:
-        """This machine's time: such places tell none."""
-        return now()
 
     def shares(self, wanted: int) -> Sequence[NamesShare]:
         return [NamesShare(number, max(1, wanted)) for number in range(max(1, wanted))]

@@ -12,7 +12,7 @@ from threading import Lock
 from time import sleep
 from typing import Any, NamedTuple, Protocol, Self
 
-from retention_assets.clock import moment
+from retention_assets.clock import moment, now
 from retention_assets.errors import Refused, quote
 from retention_assets.outcomes import Order
 from retention_assets.policy.durations import Duration
@@ -152,6 +152,7 @@ class Place(Protocol):
 
     def clock(self) -> datetime:
         """Time by which the place tells when something was written; this machine's if it tells none."""
+        return now()
 
     def shares(self, wanted: int) -> Sequence[Any]:
         """Split what is below the root into about this many disjoint parts that leave nothing out, whatever comes or goes."""
@@ -185,6 +186,7 @@ class Place(Protocol):
     @property
     def may_hide(self) -> bool:
         """Tell whether what is deleted with its folder may stay readable as a version."""
+        return False
 
     def measure(self, folder: Folder) -> FolderNote | None:
         """Return the state of a folder; None if it is not there."""

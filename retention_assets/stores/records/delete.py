@@ -145,8 +145,6 @@ def remains_of(connection: Connection, tables: RecordTables, ids: Sequence[str],
 
 @dataclass(kw_only=True)
 class UnitRun(GuardedDelete[Target, str]):
-    """One action on a batch of units of work."""
-
     empty: ClassVar[str] = GuardedDelete.empty.replace("The table", "The root table")
     # a row of a child that somebody holds is only found by halves
     most_waits: ClassVar[int] = 500

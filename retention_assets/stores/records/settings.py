@@ -6,7 +6,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, Pl
 
 from retention_assets.errors import InvalidValue
 from retention_assets.policy.durations import Duration, is_always_longer, some_time
-from retention_assets.stores.settings import DatabaseSettings, RealmColumn, SettingsPart, tuple_of
+from retention_assets.policy.keys import tuple_of
+from retention_assets.stores.settings import DatabaseSettings, RealmColumn, SettingsPart
 
 
 def _name(name: str) -> str:

@@ -108,7 +108,6 @@ class RecordsStore(DatabaseStore):
             return [str(fault)]
 
     def prepare(self, dataset: str, transactions: Sequence[str]) -> list[PreparedTarget]:
-        """Record the root's present row; None without a row."""
         notes: dict[str, str] = {}
         if self._has(dataset):
             self.cascades().check()

@@ -104,8 +104,6 @@ _ONE_TEXT = (BIGINT, INTEGER, SMALLINT, SQL_UUID, TEXT, VARCHAR)
 
 @dataclass(frozen=True)
 class Key:
-    """A column that holds the key of a unit of work."""
-
     column: Column[Any]
     dialect: str
 
@@ -201,8 +199,6 @@ def _as_number(text: str) -> int | None:
 
 @dataclass(frozen=True)
 class TableRows:
-    """A table with rows of units of work, and the column of their key."""
-
     table: Table
     key: Key
     # when the database expires a row by itself; None if it does not

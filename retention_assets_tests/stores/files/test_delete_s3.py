@@ -173,8 +173,8 @@ def test_a_bucket_that_never_kept_versions_is_asked_once_for_a_whole_batch(s3: S
 def test_versions_are_deleted_page_by_page_and_all_of_them(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(7):
         bucket.put(f"data/a/T1/{number % 3}", b"x" * number)
-    monkeypatch.setattr("retention_assets.stores.places.s3.KEYS_PER_REQUEST", 4)
-    monkeypatch.setattr("retention_assets.stores.places.s3.PAGE", 2)
+    monkeypatch.setattr("retention_assets.stores.places.delete_s3.KEYS_PER_REQUEST", 4)
+    monkeypatch.setattr("retention_assets.stores.places.s3_bucket.PAGE", 2)
     [found] = swept(bucket.store("delete"), "lake/a", "T1")
     assert (found.outcome, found.bytes) == (Outcome.DELETED, SIZE + len("older version") + sum(range(7)))
     assert (bucket.versions(), bucket.markers()) == ([], 0)

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from retention_assets.stores.places import local
-from retention_assets.stores.places.local import Mount, keeps_numbers, mount_of
+from retention_assets.stores.places import mounts
+from retention_assets.stores.places.mounts import Mount, keeps_numbers, mount_of
 from retention_assets_tests.stores.files.environments import LocalFiles
 from retention_assets_tests.stores.files.sweeps import refusal, swept
 from retention_assets_tests.stores.places.mounts import run_with_mounts
@@ -111,7 +111,7 @@ def test_what_is_mounted_while_the_folder_goes_is_not_entered(lake: LocalFiles, 
         inside = os.readlink(f"/proc/self/fd/{descriptor}").endswith("deep er/é")
         return Mount(found.device, -1) if inside and next(looks, None) is None else found
 
-    monkeypatch.setattr("retention_assets.stores.places.local.mount_of", later)
+    monkeypatch.setattr("retention_assets.stores.places.mounts.mount_of", later)
     before = lake.data()
     assert "Something is mounted at 'a/T1/deep er/é'" in refusal(lake.store(), "lake/a", "T1")
     assert lake.data() == before
@@ -124,11 +124,11 @@ def test_where_the_kernel_says_less_others_are_asked(lake: LocalFiles, monkeypat
         whole = mount_of(folder)
         answers = {"its answer": lambda *_: -1, "the kernel": lambda *_: 0}
         if missing != "nothing":
-            monkeypatch.setattr(local, "system_call", lambda _: answers.get(missing))
+            monkeypatch.setattr(mounts, "system_call", lambda _: answers.get(missing))
         if missing == "both":
-            monkeypatch.setattr(local, "_ask_proc", lambda _: None)
+            monkeypatch.setattr(mounts, "_ask_proc", lambda _: None)
         assert mount_of(folder) == (Mount(whole.device, None) if missing == "both" else whole)
-        assert local._ask_proc(10_000) is None
+        assert mounts._ask_proc(10_000) is None
     finally:
         os.close(folder)
     assert swept(lake.store(), "lake/a", "T1")[0].bytes == len("lake/a T1")
@@ -140,5 +140,5 @@ def test_numbers_of_folders_last_on_disks_and_not_in_memory_or_where_nobody_know
         "902 1 0:40 / /memory rw - tmpfs tmpfs rw",
         "903 1 0:41 / /layers rw - overlay overlay rw",
     ]
-    monkeypatch.setattr(local, "mount_lines", lambda: lines)
+    monkeypatch.setattr(mounts, "mount_lines", lambda: lines)
     assert [keeps_numbers(Mount(-1, number)) for number in (901, 902, 903, 904, None)] == [True, False, False, False, False]

@@ -6,8 +6,8 @@ import pytest
 
 from retention_assets.outcomes import Outcome
 from retention_assets.stores.objects.notes import says_of_file
-from retention_assets.stores.places import Entry, local, open_place
-from retention_assets.stores.places.local import Mount
+from retention_assets.stores.places import Entry, mounts, open_place
+from retention_assets.stores.places.mounts import Mount
 from retention_assets.stores.protocol import Remains, SweptTarget, is_same_place
 from retention_assets_tests.stores.objects.environments import OLD, LocalObjects
 from retention_assets_tests.stores.objects.sweeps import begun, planned, swept
@@ -103,7 +103,7 @@ def test_what_is_mounted_below_the_root_is_left_alone(folder: LocalObjects, monk
 
     store = folder.store()
     targets = planned(store, "a/one")
-    monkeypatch.setattr(local, "mount_of", mount_of)
+    monkeypatch.setattr(mounts, "mount_of", mount_of)
     found = swept(store, targets)["a/one"]
     assert found.outcome is Outcome.FAILED
     assert "mounted" in (found.error or "")

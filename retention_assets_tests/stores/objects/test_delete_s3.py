@@ -14,7 +14,7 @@ from s3fs import S3FileSystem  # type: ignore[import-untyped]
 
 from retention_assets.errors import Withheld
 from retention_assets.outcomes import Order, Outcome
-from retention_assets.stores.places import s3 as s3_place
+from retention_assets.stores.places import delete_s3
 from retention_assets.stores.places.file_systems import open_file_system
 from retention_assets.stores.protocol import Remains, SweptTarget
 from retention_assets_tests.stores.files.environments import S3, error
@@ -112,13 +112,13 @@ def test_what_is_refused_again_and_again_fails_and_says_why(bucket: S3Objects) -
     found = swept(store, targets)
     assert (found["a/one"].outcome, found["a/two"].outcome) == (Outcome.FAILED, Outcome.DELETED)
     assert "InternalError" in (found["a/one"].error or "")
-    assert len(bodies) == s3_place.DELETE_PATIENCE.attempts
+    assert len(bodies) == delete_s3.DELETE_PATIENCE.attempts
 
 
 def test_many_are_deleted_request_by_request_and_withheld_from_the_one_that_is_not_permitted(
     bucket: S3Objects, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(s3_place, "KEYS_PER_REQUEST", 2)
+    monkeypatch.setattr(delete_s3, "KEYS_PER_REQUEST", 2)
     for number in range(3):
         bucket.put(f"a/{number}", b"x")
     asked = itertools.count()

@@ -28,7 +28,7 @@ T1 = [X, "a/T1/", "a/T1/é 'q\"&<+%01", "a/T1//deep/../x"]
 BESIDE = {("a/T10", b"x"), ("z", b"x")}
 # behind the markers that stay
 OLDER = {(key, content) for key in (X, T1[2]) for content in (b"older", None)}
-SIZES = "retention_assets.stores.places.s3.{}".format
+SIZES = "retention_assets.stores.places.{}".format
 DONE = {Order.SET_ASIDE: Outcome.SET_ASIDE, Order.RESTORE: Outcome.RESTORED, Order.DELETE_ASIDE: Outcome.DELETED}
 
 
@@ -114,7 +114,7 @@ def bucket(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
     server, tree = request.param
     environment = request.getfixturevalue("s3").environment
     # several pages and requests each
-    for name, value in (("PAGE", 2), ("KEYS_PER_REQUEST", 3)):
+    for name, value in (("s3_bucket.PAGE", 2), ("delete_s3.KEYS_PER_REQUEST", 3)):
         monkeypatch.setattr(SIZES(name), value)
     if server == "ceph":
         environment = request.getfixturevalue("ceph")
@@ -312,7 +312,7 @@ def test_what_is_written_between_the_look_and_the_marker_stays_in_sight(
 def test_where_an_answer_is_lost_no_second_marker_is_placed_and_nothing_is_said_that_nobody_saw(
     bucket: Bucket, monkeypatch: pytest.MonkeyPatch, is_blind: bool
 ) -> None:
-    monkeypatch.setattr(SIZES("KEYS_PER_REQUEST"), len(T1))
+    monkeypatch.setattr(SIZES("delete_s3.KEYS_PER_REQUEST"), len(T1))
     call, methods = S3FileSystem.call_s3, list[str]()
 
     def lossy(self: Any, method: str, **facts: Any) -> Any:
@@ -336,7 +336,7 @@ def test_where_an_answer_is_lost_no_second_marker_is_placed_and_nothing_is_said_
 
 @only_a_folder
 def test_a_failure_half_way_is_rolled_back_or_withheld(bucket: Bucket, s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(SIZES("KEYS_PER_REQUEST"), 1)
+    monkeypatch.setattr(SIZES("delete_s3.KEYS_PER_REQUEST"), 1)
 
     def denying(act: Order, *texts: bytes) -> tuple[Outcome, str]:
         def denied(method: str, _: str, body: bytes) -> tuple[str, str] | None:

@@ -14,7 +14,7 @@ import pytest
 from retention_assets.clock import now
 from retention_assets.errors import Refused
 from retention_assets.stores.objects import listings
-from retention_assets.stores.places import local
+from retention_assets.stores.places import local, mounts
 from retention_assets_tests.rounds import rounds
 from retention_assets_tests.stores.objects.listings.listed import found, listed, listing_of, rows_of, settings_of
 
@@ -131,13 +131,13 @@ def test_a_folder_that_can_not_be_read_refuses_the_listing(root: Path, monkeypat
 
 
 def test_what_is_mounted_below_the_root_refuses_the_listing(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    listing, asked = listing_of(place(root)), local.mount_of
+    listing, asked = listing_of(place(root)), mounts.mount_of
 
-    def elsewhere(descriptor: int) -> local.Mount:
+    def elsewhere(descriptor: int) -> mounts.Mount:
         mount = asked(descriptor)
         return mount._replace(number=-1) if os.readlink(f"/proc/self/fd/{descriptor}").endswith("/deep") else mount
 
-    monkeypatch.setattr(local, "mount_of", elsewhere)
+    monkeypatch.setattr(mounts, "mount_of", elsewhere)
     with pytest.raises(Refused, match="Something is mounted at 'r1/deep' in the root"):
         listed(listing)
     with pytest.raises(Refused, match="Something is mounted at 'r1/deep' in the root"):

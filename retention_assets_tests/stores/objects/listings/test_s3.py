@@ -12,7 +12,7 @@ import pytest
 
 from retention_assets.clock import now
 from retention_assets.errors import Refused
-from retention_assets.stores.places import s3 as s3_listing
+from retention_assets.stores.places import s3_bucket
 from retention_assets_tests.rounds import rounds
 from retention_assets_tests.stores.files.environments import S3, error
 from retention_assets_tests.stores.objects.listings.listed import found, listed, listing_of
@@ -23,12 +23,12 @@ PLACE = {"path": "s3://lake/blobs/"}
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(s3_listing, "PATIENCE", replace(s3_listing.PATIENCE, pause=0))
+    monkeypatch.setattr("retention_assets.stores.places.s3.PATIENCE", replace(s3_bucket.PATIENCE, pause=0))
 
 
 @pytest.fixture
 def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(s3_listing, "PAGE", 9)
+    monkeypatch.setattr(s3_bucket, "PAGE", 9)
 
 
 @pytest.fixture
@@ -183,7 +183,7 @@ def test_many_keys_are_asked_for_by_pages_and_few_by_their_names(s3: S3) -> None
 
 @pytest.mark.usefixtures("small_pages")
 def test_after_keys_that_lie_far_apart_pages_are_tried_again(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(s3_listing, "_SPARSE", 3)
+    monkeypatch.setattr("retention_assets.stores.places.s3._SPARSE", 3)
     for number in range(60):
         s3.put(f"blobs/{number:02d}", b"")
     asked: list[str] = []
