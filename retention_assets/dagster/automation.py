@@ -11,12 +11,13 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import dagster as dg
 
 from retention_assets.clock import now
-from retention_assets.dagster.jobs import CYCLE, EVALUATE, REPORT, STEP, SWEEP, AssetJob
+from retention_assets.dagster.jobs import CYCLE, EVALUATE, REPORT, SWEEP, AssetJob, step_config
 from retention_assets.dagster.naming import BY_STORE, Names
 from retention_assets.dagster.partitions import is_valid_key
 from retention_assets.dagster.step import UNFINISHED, Resources, masking_faults, resources_in, show_unseen
@@ -71,22 +72,22 @@ def run_requests(
     `globs` say the same as `datasets`, which are None where not all are known by name.
     """
     names, settings = resources.names, resources.retention.settings
-    listed = dg.RunRequest(run_config={"datasets": list(globs)}, tags=tags, job_name=names.of(job.job))
+    config = step_config(names, datasets=list(globs))
+    listed = dg.RunRequest(run_config=config, tags=tags, job_name=names.of(job.job))
     if datasets is None or len(datasets) > settings.automation.assets_up_to:
         return [listed]
     keys = set(by_store(datasets) if settings.partition_by == BY_STORE else datasets)
     stretches = stretches_of(keys, instance.get_dynamic_partitions(names.datasets))
     if not 0 < len(stretches) <= _MOST_RUNS:
         return [listed]
-    config: dict[str, Any] = {}
-    if settings.partition_by == BY_STORE:
-        # The partition of a store contains datasets that are not meant.
-        config = {"ops": {names.of(STEP): {"config": {"datasets": list(globs)}}}}
+    if settings.partition_by != BY_STORE:
+        # Only the partition of a store contains datasets that are not meant.
+        config = {}
     requests = []
     for first, last in stretches:
         ends = {"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last}
         partitions = {"dagster/partition": first} if first == last else ends
-        requests.append(dg.RunRequest(None, config, {**tags, **partitions}, names.of(job.over_partitions)))
+        requests.append(dg.RunRequest(None, config, {**tags, **partitions}, names.of(job.job)))
     return requests
 
 
@@ -108,7 +109,7 @@ def stretches_of(keys: Collection[str], partitions: Sequence[str]) -> list[tuple
     return stretches
 
 
-_JUDGING = (EVALUATE.job, EVALUATE.over_partitions, CYCLE.job)
+_JUDGING = (EVALUATE.job, CYCLE.job)
 # a run that dies is launched again so often, where the instance has run retries turned on
 _RETRIES = {"dagster/max_retries": "2"}
 
@@ -192,7 +193,7 @@ _RETRY_AFTER = timedelta(hours=1)
 _LOOK_AGAIN = timedelta(hours=20)
 # some builds of SQLite take no more in one statement
 _KEYS = 10_000
-_SWEEPING = (SWEEP.job, SWEEP.over_partitions, CYCLE.job)
+_SWEEPING = (SWEEP.job, CYCLE.job)
 
 # Dagster warns of its own parameter for every sensor that has jobs; whoever loads definitions can do nothing about it.
 warnings.filterwarnings("ignore", "Parameter `owners` of initializer `SensorDefinition", dg.BetaWarning)
@@ -203,7 +204,7 @@ SensorFunction = Callable[[dg.SensorEvaluationContext, Resources], dg.SensorResu
 def sensors(settings: Settings, names: Names, jobs: Mapping[str, Any]) -> list[dg.SensorDefinition]:
     """Make the sensors. Those run from the start that the settings ask for, the others wait for a person to start them."""
     wanted = settings.automation
-    evaluate, sweep = ([jobs[names.of(job.job)], jobs[names.of(job.over_partitions)]] for job in (EVALUATE, SWEEP))
+    evaluate, sweep = jobs[names.of(EVALUATE.job)], jobs[names.of(SWEEP.job)]
     return [
         _sensor(names, dataset_discovery, None, _DISCOVERY, wanted.discover),
         _sensor(names, policy_files, evaluate, _DISCOVERY, wanted.policies),
@@ -213,11 +214,9 @@ def sensors(settings: Settings, names: Names, jobs: Mapping[str, Any]) -> list[d
     ]
 
 
-def _sensor(
-    names: Names, evaluate: SensorFunction, jobs: list[Any] | None, every: Duration, is_on: bool
-) -> dg.SensorDefinition:
+def _sensor(names: Names, evaluate: SensorFunction, job: Any, every: Duration, is_on: bool) -> dg.SensorDefinition:
     @dg.sensor(
-        jobs=jobs,
+        job=job,
         name=names.of(evaluate.__name__),
         minimum_interval_seconds=int(every.length.total_seconds()),
         description=inspect.getdoc(evaluate),
@@ -318,7 +317,7 @@ def schedules(automation: AutomationSettings, names: Names, jobs: Mapping[str, A
             name=names.of(name),
             cron_schedule=cron,
             job_name=names.of(job.job),
-            run_config_fn=_ended_day if job is REPORT else None,
+            run_config_fn=partial(_ended_day, names) if job is REPORT else None,
             tags={KIND: job.name},
             execution_timezone="UTC",
             description=description,
@@ -333,5 +332,5 @@ def schedules(automation: AutomationSettings, names: Names, jobs: Mapping[str, A
     ]
 
 
-def _ended_day(context: dg.ScheduleEvaluationContext) -> dict[str, Any]:
-    return {"as_of": text_of(context.scheduled_execution_time - timedelta(microseconds=1))}
+def _ended_day(names: Names, context: dg.ScheduleEvaluationContext) -> dict[str, Any]:
+    return step_config(names, as_of=text_of(context.scheduled_execution_time - timedelta(microseconds=1)))

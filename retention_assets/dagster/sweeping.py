@@ -12,7 +12,8 @@ from typing import Any
 import dagster as dg
 
 from retention_assets.dagster.check_queries import check_result
-from retention_assets.dagster.partitions import DatasetPage, few, retention_asset
+from retention_assets.dagster.naming import BY_STORE
+from retention_assets.dagster.partitions import DatasetPage, few, numbers_of, retention_asset
 from retention_assets.dagster.step import Metadata, Resources, Step
 from retention_assets.datasets import by_store, store_of
 from retention_assets.errors import Refused
@@ -260,7 +261,14 @@ _WEEK = 7
 _DAYS_AHEAD = 8
 
 
-@retention_asset(kinds={"html"}, deps=["swept_transactions"], partitioned=False)
+def _pages_of_reports(run: Step, ledger: Ledger, metadata: Metadata) -> Iterator[DatasetPage]:
+    judged = run.datasets.select(ledger.publications.datasets(run.sibling("candidate_marks").to_user_string()))
+    # Stores are no datasets, of which a page adds up the numbers: the report is the same for each.
+    keys = by_store(judged) if run.retention.settings.partition_by == BY_STORE else judged
+    return (DatasetPage(key, metadata["summary"].value, numbers_of(metadata)) for key in few(run, list(keys)))
+
+
+@retention_asset(kinds={"html"}, deps=["swept_transactions"], pages=_pages_of_reports, is_daily=True)
 def purge_report(run: Step, ledger: Ledger) -> Metadata:
     """The present state, the next marks to go, the deletions of the last seven days, and the day's report.
 

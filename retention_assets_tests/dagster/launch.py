@@ -49,9 +49,10 @@ def resource(defs: dg.Definitions, name: str) -> Any:
 
 
 def run(settings: Settings, instance: dg.DagsterInstance, job: str, config: Mapping[str, Any]) -> dg.ExecuteInProcessResult:
-    """A job of the definitions, with the configuration that a launchpad or a request has."""
+    """A job of the definitions, with what a person types into its form; one of assets over a list of datasets."""
     definition = _definitions(settings).resolve_job_def(job)
-    return definition.execute_in_process(run_config=dict(config), instance=instance, raise_on_error=False)
+    typed = dict(config) if definition.config_mapping else step_config(**config)
+    return definition.execute_in_process(run_config=typed, instance=instance, raise_on_error=False)
 
 
 def shown(result: dg.ExecuteInProcessResult) -> dict[str, Any]:
@@ -93,6 +94,11 @@ def materialize(
     job = _definitions(settings).resolve_implicit_global_asset_job_def()
     keys = [dg.AssetKey(name) for name in assets]
     return job.execute_in_process(run_config=config, instance=instance, asset_selection=keys, raise_on_error=False, **how)
+
+
+def typed(request: Any) -> dict[str, Any]:
+    """The fields of the step's form, as a request of a sensor or schedule fills them in."""
+    return {name: value for step in request.run_config["ops"].values() for name, value in step["config"].items()}
 
 
 def without_run(value: Any) -> Any:

@@ -1,5 +1,5 @@
-"""Runs of assets, which are one step: all of a partition, each asset alone, checks alone, a report without partitions; and what
-a failed blocking check keeps from being deleted.
+"""Runs of assets, which are one step: over a list, a partition, a range, in a backfill, each asset alone, checks alone; and what a
+failed blocking check keeps from being deleted.
 
 Belongs here: which assets and checks a run of the step makes, and in which order. What an asset computes is tested where it is.
 """
@@ -19,10 +19,11 @@ from dagster._core.test_utils import create_test_daemon_workspace_context
 from dagster._core.workspace.load_target import ModuleTarget
 from dagster._daemon.backfill import execute_backfill_iteration
 
+from retention_assets.dagster import partitions
 from retention_assets.dagster.check_queries import CHECKS
 from retention_assets.definitions import build_defs
 from retention_assets.ledger import Violation
-from retention_assets_tests.dagster.launch import evaluations, failure, step_config
+from retention_assets_tests.dagster.launch import evaluations, failure, run, step_config
 from retention_assets_tests.forked import forking
 from retention_assets_tests.ledger.states import write_past_ledger
 from retention_assets_tests.local_spark import place_here
@@ -31,7 +32,10 @@ from retention_assets_tests.sweep.lakes import DUE, MARKED, Lake
 HISTORY = "main: S1:SNAPSHOT@90d=10 - S2:SNAPSHOT@80d=10 - S3:SNAPSHOT@1d=10"
 WHOLE = {"S1", "S2", "S3"}
 ALL = ("retention_policies", "transaction_log", "branch_views", "candidate_marks", "swept_transactions", "purge_report")
+# about the day, whichever partition made them
+DAILY = ("retention_policies", "purge_report")
 RANGE = {"dagster/asset_partition_range_start": "lake/d", "dagster/asset_partition_range_end": "lake/e"}
+BACKFILL = {"dagster/backfill": "b"}
 pytestmark = pytest.mark.usefixtures("local_spark")
 
 
@@ -90,26 +94,56 @@ def test_all_of_a_partition_is_one_step(lake: Lake, instance: dg.DagsterInstance
     result = launch(lake, instance, partition_key="lake/d")
     assert [event.step_key for event in result.all_events if event.is_step_start] == ["retention"]
     assert (result.success, evaluated(result)) == (True, dict.fromkeys(names(CHECKS), True))
-    alone: set[str | None] = {None}
-    assert made(result) == {name: alone if name in ("retention_policies", "purge_report") else {"lake/d", None} for name in ALL}
+    assert made(result) == {name: {"lake/d"} if name in DAILY else {"lake/d", None} for name in ALL}
     assert (lake.there(), lake.there("lake/e")) == ({"S3"}, WHOLE)
 
 
 def test_each_asset_alone_is_made_with_its_checks_and_nothing_else_is(lake: Lake, instance: dg.DagsterInstance) -> None:
     for name in ALL:
-        how: dict[str, Any] = {} if name in ("retention_policies", "purge_report") else {"partition_key": "lake/d"}
-        result = launch(lake, instance, [name], as_of=MARKED, **how)
+        result = launch(lake, instance, [name], as_of=MARKED, partition_key="lake/d")
         assert (result.success, set(made(result)), set(evaluated(result))) == (True, {name}, names([name])), name
     assert set(lake.statuses().values()) == {"MARKED"}
 
 
 def test_a_run_that_names_no_partition_does_nothing(lake: Lake, instance: dg.DagsterInstance) -> None:
     lake.marks()
-    result = launch(lake, instance, ["swept_transactions", "purge_report"])
-    assert (result.success, made(result), lake.there()) == (False, {}, WHOLE)
-    assert "this run names none" in failure(result)
-    result = launch(lake, instance, ["retention_policies", "purge_report"])
-    assert (result.success, set(made(result))) == (True, {"retention_policies", "purge_report"})
+    for assets in (ALL, ["swept_transactions", "purge_report"], ["purge_report"]):
+        result = launch(lake, instance, assets)
+        assert (result.success, made(result), lake.there()) == (False, {}, WHOLE)
+        assert "this run names none" in failure(result)
+
+
+def test_a_job_over_a_list_is_the_same_step_without_partitions(lake: Lake, instance: dg.DagsterInstance) -> None:
+    """What it logs says of checks that they were evaluated, and of each dataset and of the report that they were made."""
+    lake.marks()
+    result = run(lake.settings, instance, "delete_cycle", {"as_of": DUE.isoformat(), "datasets": ["lake/d"]})
+    assert [event.step_key for event in result.all_events if event.is_step_start] == ["retention"]
+    assert (result.success, evaluated(result)) == (True, dict.fromkeys(names(CHECKS), True))
+    assert made(result) == {name: {None} if name == "retention_policies" else {"lake/d", None} for name in ALL}
+    assert (lake.there(), lake.there("lake/e")) == ({"S3"}, WHOLE)
+    keys = [check.key(dg.AssetKey(asset)) for asset, checks in CHECKS.items() for check in checks]
+    records = [instance.get_latest_asset_check_evaluation_record(key) for key in keys]
+    assert {record.status.value if record else None for record in records} == {"SUCCEEDED"}
+
+
+def test_the_page_of_a_day_is_the_same_whichever_partition_made_it(
+    lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where partitions are many it stands in full in the last event alone."""
+    lake.marks()
+    assert launch(lake, instance, tags=RANGE).success
+    first, second = metadata_of(instance, "purge_report")
+    assert first == second
+    assert {"summary", "by policy", "data", "marked"} <= set(first)
+    monkeypatch.setattr(partitions, "_MOST_WHOLE_PAGES", 1)
+    assert launch(lake, instance, ["purge_report"], tags=RANGE).success
+    whole, *short = metadata_of(instance, "purge_report")[:3]
+    assert "by policy" in whole
+    assert [page["summary"] for page in short] == [whole["summary"]] * 2
+    assert "by policy" not in short[0]
+    result = launch(lake, instance, ["purge_report"], tags={**RANGE, **BACKFILL})
+    assert made(result) == {"purge_report": {"lake/d", "lake/e"}}
+    assert len(result.get_asset_observation_events()) == 1
 
 
 # --- blocking checks ---
@@ -125,6 +159,25 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
         monkeypatch.setitem(CHECKS, asset, tuple(broken))
 
     return fail
+
+
+@pytest.mark.parametrize("kind", ["list", "partition", "range", "backfill"])
+def test_a_failed_check_of_the_marks_stops_the_sweep_in_each_kind_of_run(
+    lake: Lake, instance: dg.DagsterInstance, failing: Callable[[str, str], None], kind: str
+) -> None:
+    lake.marks()
+    failing("candidate_marks", "limits_are_respected")
+    before = lake.left()
+    if kind == "list":
+        result = run(lake.settings, instance, "delete_cycle", {"as_of": DUE.isoformat()})
+    elif kind == "partition":
+        result = launch(lake, instance, partition_key="lake/d")
+    else:
+        result = launch(lake, instance, tags={**RANGE, **(BACKFILL if kind == "backfill" else {})})
+    assert failure(result) == "The run stops here. limits_are_respected failed. 1 violation in 1 dataset. lake/d: wrong"
+    assert set(made(result)) == set(ALL[:4])
+    assert evaluated(result)["limits_are_respected"] is False
+    assert lake.left() == before
 
 
 @pytest.mark.parametrize(
@@ -215,7 +268,6 @@ def test_a_blocking_check_of_a_project_is_not_overtaken_by_the_sweep(
 
 
 OPENING = "all partitions of the run"
-BACKFILL = {"dagster/backfill": "b"}
 
 
 @pytest.mark.parametrize("first", ["lake/d", "lake/f"])
@@ -250,7 +302,9 @@ def metadata_of(instance: dg.DagsterInstance, asset: str) -> list[Mapping[str, d
 
 
 def backfill(environment: Mapping[str, str]) -> None:
-    """All assets for two partitions that do not stand together, in a program of its own: Dagster leaves event loops open."""
+    """All assets for partitions that stand together, and for some that don't, in a program of its own: Dagster leaves event loops
+    open.
+    """
     os.environ.update(environment)
     # Dagster's own backfill calls what it deprecates.
     warnings.simplefilter("ignore", DeprecationWarning)
@@ -264,19 +318,20 @@ def backfill(environment: Mapping[str, str]) -> None:
         instance.add_dynamic_partitions("datasets", ["lake/d", "lake/between", "lake/e"])
         graph, assets = workspace.create_request_context().asset_graph, [dg.AssetKey(name) for name in ALL]
         config, at = step_config(as_of=MARKED.isoformat()), MARKED.timestamp()
-        wanted = ["lake/d", "lake/e"]
-        instance.add_backfill(
-            PartitionBackfill.from_asset_partitions("one", graph, wanted, assets, at, {}, instance, False, None, None, config)
-        )
-        for _ in range(5):
-            assert not any(execute_backfill_iteration(workspace, logging.getLogger("backfill")))
-        runs, ended = instance.get_runs(), instance.get_backfill("one")
-        steps = {stats.step_key for run in runs for stats in instance.get_run_step_stats(run.run_id)}
-        assert instance.get_materialized_partitions(dg.AssetKey("swept_transactions")) == set(wanted)
-    assert ended
-    assert ended.status is BulkActionStatus.COMPLETED_SUCCESS
-    # Dagster separates partitions that do not stand together, and assets without any.
-    assert (steps, len(runs)) == ({"retention"}, 6)
+        for id, wanted, runs in (("whole", ["lake/d", "lake/between", "lake/e"], 1), ("parts", ["lake/d", "lake/e"], 2)):
+            instance.add_backfill(
+                PartitionBackfill.from_asset_partitions(id, graph, wanted, assets, at, {}, instance, False, None, None, config)
+            )
+            for _ in range(5):
+                assert not any(execute_backfill_iteration(workspace, logging.getLogger("backfill")))
+            made, ended = instance.get_runs(dg.RunsFilter(tags={"dagster/backfill": id})), instance.get_backfill(id)
+            assert ended
+            assert ended.status is BulkActionStatus.COMPLETED_SUCCESS
+            # Dagster separates partitions that do not stand together.
+            assert len(made) == runs
+            assert [stats.step_key for run in made for stats in instance.get_run_step_stats(run.run_id)] == ["retention"] * runs
+            for name in ALL:
+                assert instance.get_materialized_partitions(dg.AssetKey(name)) == {"lake/d", "lake/between", "lake/e"}
 
 
 LAUNCHED_HERE = {
@@ -286,7 +341,8 @@ LAUNCHED_HERE = {
 
 
 @pytest.mark.long
-def test_a_backfill_comes_to_its_end_in_runs_of_one_step(lake: Lake) -> None:
+def test_materializing_all_partitions_is_one_run_of_one_step(lake: Lake) -> None:
+    lake.has(HISTORY, "lake/between")
     program = forking().Process(target=backfill, args=({"RETENTION_CONFIG": str(lake.folder / "retention.yaml")},))
     program.start()
     program.join()
