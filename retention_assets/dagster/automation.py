@@ -87,7 +87,7 @@ def run_requests(
     for first, last in stretches:
         ends = {"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last}
         partitions = {"dagster/partition": first} if first == last else ends
-        requests.append(dg.RunRequest(None, config, {**tags, **partitions}, names.of(job.job)))
+        requests.append(dg.RunRequest(None, config, {**tags, **partitions}, names.of(job.job), job.keys(names)))
     return requests
 
 

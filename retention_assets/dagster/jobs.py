@@ -9,7 +9,7 @@ that names no partition makes the same assets of a list of datasets; in it nothi
 
 import json
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -101,10 +101,11 @@ def chain(
             pool=names.sweeps,
         )
         def retention(context: dg.AssetExecutionContext, config: StepConfig) -> Iterator[Any]:
-            op, made = context.op_execution_context, context.selected_asset_keys
+            op, job = context.op_execution_context, next((job for job in ASSET_JOBS if job.is_of(context.run, names)), None)
+            made = context.selected_asset_keys & {names.key(asset.name) for asset in (job.assets if job else CHAIN)}
             has_partitions = context.has_partition_key or op.has_partition_key_range
             partitions = frozenset(context.partition_keys) if has_partitions else None
-            if made and not has_partitions and context.run.job_name not in {names.of(job.job) for job in ASSET_JOBS}:
+            if made and not has_partitions and job is None:
                 raise dg.Failure(_NO_PARTITION, allow_retries=False)
             # Dagster takes no result of a check in a run that makes assets over a list: there it is an event.
             results = context.selected_asset_check_keys if has_partitions or not made else frozenset()
@@ -114,7 +115,7 @@ def chain(
                     step = resources.step(op, names.key(asset.name), config, partitions)
                     if step.key in made:
                         if asset is swept_transactions:
-                            _refuse_late_checks(context, names)
+                            _refuse_late_checks(context, names, made)
                         yield from asset.make(step)
                     # A blocking check guards what follows, also where somebody has launched the asset without it.
                     wanted = [
@@ -131,9 +132,9 @@ def chain(
         return retention
 
 
-def _refuse_late_checks(context: dg.AssetExecutionContext, names: Names) -> None:
+def _refuse_late_checks(context: dg.AssetExecutionContext, names: Names, made: Collection[dg.AssetKey]) -> None:
     graph = context.op_execution_context.job_def.asset_layer.asset_graph
-    judging = {names.key(asset.name) for asset in JUDGING} & context.selected_asset_keys
+    judging = {names.key(asset.name) for asset in JUDGING}.intersection(made)
     for key in graph.asset_check_keys - context.selected_asset_check_keys:
         if key.asset_key in judging and graph.get(key).blocking:
             raise dg.Failure(
@@ -156,12 +157,22 @@ class AssetJob:
     def job(self) -> str:
         return self.kind.job(self.name)
 
+    def keys(self, names: Names) -> list[dg.AssetKey]:
+        return [names.key(asset.name) for asset in self.assets]
+
+    def is_of(self, run: dg.DagsterRun, names: Names) -> bool:
+        return run.job_name == names.of(self.job)
+
     def define(self, names: Names) -> Any:
+        # Dagster takes no run without partitions whose step has an input with partitions: what the job's assets are made of is
+        # selected as well, and not made.
+        selected = CHAIN[: CHAIN.index(self.assets[-1]) + 1]
         # Dagster shows no tab for the launchpad of a job over partitions.
         form = f"[Launch it over a list of datasets]({names.of(self.job)}/playground), without a partition."
         return dg.define_asset_job(
             names.of(self.job),
-            selection=dg.AssetSelection.assets(*(names.key(asset.name) for asset in self.assets)),
+            selection=dg.AssetSelection.assets(*(names.key(asset.name) for asset in selected)).without_checks()
+            | dg.AssetSelection.checks_for_assets(*self.keys(names)),
             description=f"{self.kind.describe(self.description)} {form}",
             tags=self.kind.tags,
             executor_def=dg.in_process_executor,

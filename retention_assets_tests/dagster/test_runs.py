@@ -143,7 +143,7 @@ def cycle() -> dg.JobDefinition:
 
 def executed(instance: dg.DagsterInstance, as_of: datetime, again: str | None = None) -> dg.JobExecutionResult:
     """A run of it, or one that goes on where another one failed."""
-    config = {"as_of": text_of(as_of), "log_level": "CRITICAL"}
+    config = {"as_of": text_of(as_of)}
     options = dg.ReexecutionOptions.from_failure(again, instance) if again else None
     with dg.execute_job(
         dg.reconstructable(cycle), instance, run_config=config, reexecution_options=options, raise_on_error=False
@@ -210,7 +210,7 @@ def run_until(where: str, as_of: datetime, environment: Mapping[str, str]) -> No
         Marks.mark = die  # type: ignore[method-assign,assignment]
     else:
         dg.DagsterInstance.handle_new_event = new_event  # type: ignore[method-assign,assignment]
-    cycle().execute_in_process(run_config={"as_of": text_of(as_of), "log_level": "CRITICAL"}, instance=dg.DagsterInstance.get())
+    cycle().execute_in_process(run_config={"as_of": text_of(as_of)}, instance=dg.DagsterInstance.get())
 
 
 def killed(where: str, as_of: datetime) -> None:
@@ -235,7 +235,7 @@ def found_dead(instance: dg.DagsterInstance) -> None:
 
 def complete(lake: Lake, instance: dg.DagsterInstance, as_of: datetime) -> None:
     """A new run comes to the end, and leaves what it would have left had nothing happened."""
-    ran = cycle().execute_in_process(run_config={"as_of": text_of(as_of), "log_level": "CRITICAL"}, instance=instance)
+    ran = cycle().execute_in_process(run_config={"as_of": text_of(as_of)}, instance=instance)
     assert ran.success
     with lake.opened() as ledger:
         folders = ledger.publications.folders()

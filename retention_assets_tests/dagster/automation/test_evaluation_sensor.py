@@ -327,7 +327,7 @@ def test_the_loop_turns_by_itself(lake: Looped, clock: Clock, instance: dg.Dagst
         assert [name for one in requests for name in typed(one)["datasets"]] == list(expected)
         assert {one.tags["retention/automation"] for one in requests} == {"evaluate"}
         for request in requests:
-            config = {**typed(request), "as_of": text_of(clock.time), "log_level": "CRITICAL"}
+            config = {**typed(request), "as_of": text_of(clock.time)}
             ran = run(lake.settings, instance, "act_evaluate", config)
             assert ran.success
             seen = [one.materialization for one in ran.get_asset_materialization_events()]
@@ -376,7 +376,7 @@ def test_a_dataset_without_a_transaction_is_looked_at_like_any_other(
     def turn() -> list[str]:
         requests = lake.tick(instance).run_requests
         for request in requests:
-            config = {**typed(request), "as_of": text_of(clock.time), "log_level": "CRITICAL"}
+            config = {**typed(request), "as_of": text_of(clock.time)}
             assert run(lake.settings, instance, job, config).success
         assert lake.asks_for(instance) == []
         return [name for one in requests for name in typed(one)["datasets"]]

@@ -33,7 +33,7 @@ class Daemon:
         self.clock.goes_on(STEP)
         found = tick(self.lake.settings, self.instance, "evaluation_loop")
         for request in found.run_requests:
-            config = {**typed(request), "as_of": text_of(self.clock.time), "log_level": "CRITICAL"}
+            config = {**typed(request), "as_of": text_of(self.clock.time)}
             assert run(self.lake.settings, self.instance, "act_evaluate", config).success
         return [name for request in found.run_requests for name in typed(request)["datasets"]]
 
@@ -240,7 +240,7 @@ def test_a_sweep_looks_once_a_day_though_nothing_is_due(lake: Lake, instance: dg
     """Only where one has looked before: a new environment has nothing to be late with."""
     settings = lake.configures(automation={"sweep": "15m"}).settings
     assert tick(settings, instance, "sweep_tick").run_requests == []
-    assert run(settings, instance, "delete_sweep", {"as_of": text_of(AS_OF), "log_level": "CRITICAL"}).success
+    assert run(settings, instance, "delete_sweep", {"as_of": text_of(AS_OF)}).success
     last = instance.get_latest_materialization_event(dg.AssetKey("swept_transactions"))
     assert last is not None
     swept = datetime.fromtimestamp(last.timestamp, AS_OF.tzinfo)

@@ -287,7 +287,7 @@ def test_what_is_due_is_swept_and_then_there_is_nothing_to_do(lake: Lake, ticks:
     (request,) = ticks("sweep_tick").run_requests
     assert typed(request) == {"datasets": ["lake/a"]}
     assert request.tags["retention/automation"] == "sweep"
-    config = {**typed(request), "as_of": DUE.isoformat(), "log_level": "CRITICAL"}
+    config = {**typed(request), "as_of": DUE.isoformat()}
     assert run(lake.settings, ticks.instance, "delete_sweep", config).success
     assert (lake.there("lake/a"), lake.there("lake/b")) == ({"S3"}, {"S1", "S2", "S3"})
     after = ticks("sweep_tick")
