@@ -172,7 +172,10 @@ def test_a_run_over_partitions_judges_and_sweeps_as_a_list_does(lake: Lake, know
     def runs(sensor: str) -> None:
         for request in tick(lake.settings, known, sensor).run_requests:
             job, timed = defs.resolve_job_def(str(request.job_name)), step_config(as_of=clock.time.isoformat())
-            assert job.execute_in_process(instance=known, tags=dict(request.tags), run_config=timed).success
+            ran = job.execute_in_process(
+                instance=known, tags=dict(request.tags), run_config=timed, asset_selection=request.asset_selection
+            )
+            assert ran.success
 
     runs("evaluation_loop")
     assert asked(lake, known) == []
