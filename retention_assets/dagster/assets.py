@@ -446,7 +446,7 @@ def _clock_fault(
 
 
 def _looks_of(run: Step, rules: RulesInForce, sources: Sequence[Source]) -> Iterator[pa.Table]:
-    """What the next look at each dataset is compared with."""
+    """Yield evaluations, with which the next look at each dataset is compared."""
     tokens = read_tokens(sources)
     # in parts: there are as many rows of counts as policies have datasets
     for part, looks, counts in read_parts(sources, run.folder, [LOOKS, COUNTS]):

@@ -101,8 +101,8 @@ def chain(
             pool=names.sweeps,
         )
         def retention(context: dg.AssetExecutionContext, config: StepConfig) -> Iterator[Any]:
-            op, job = context.op_execution_context, next((job for job in ASSET_JOBS if job.is_of(context.run, names)), None)
-            made = context.selected_asset_keys & {names.key(asset.name) for asset in (job.assets if job else CHAIN)}
+            op, job = context.op_execution_context, _job_of(context.run, names)
+            made = context.selected_asset_keys.intersection(job.keys(names) if job else context.selected_asset_keys)
             has_partitions = context.has_partition_key or op.has_partition_key_range
             partitions = frozenset(context.partition_keys) if has_partitions else None
             if made and not has_partitions and job is None:
@@ -160,9 +160,6 @@ class AssetJob:
     def keys(self, names: Names) -> list[dg.AssetKey]:
         return [names.key(asset.name) for asset in self.assets]
 
-    def is_of(self, run: dg.DagsterRun, names: Names) -> bool:
-        return run.job_name == names.of(self.job)
-
     def define(self, names: Names) -> Any:
         # Dagster takes no run without partitions whose step has an input with partitions: what the job's assets are made of is
         # selected as well, and not made.
@@ -191,6 +188,10 @@ SWEEP = AssetJob(
 CYCLE = AssetJob("cycle", Kind.DELETE, CHAIN, "Read, judge, mark, sweep what is due, and report.")
 REPORT = AssetJob("report", Kind.ACT, (purge_report,), "Write the report of a day: what was due and what became of it.")
 ASSET_JOBS = (EVALUATE, SWEEP, CYCLE, REPORT)
+
+
+def _job_of(run: dg.DagsterRun, names: Names) -> AssetJob | None:
+    return next((job for job in ASSET_JOBS if names.of(job.job) == run.job_name), None)
 
 
 def step_config(names: Names, **fields: Any) -> dict[str, Any]:
