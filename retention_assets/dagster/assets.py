@@ -357,7 +357,7 @@ def _pages_of_verdicts(run: Step, ledger: Ledger, _: Metadata) -> Iterator[Datas
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What a run has judged and marked."""
+    """Outcome of judging and marking."""
 
     # sums of the verdicts by policy, and of the reasons
     sums: pa.Table
