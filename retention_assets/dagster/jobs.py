@@ -102,7 +102,7 @@ def chain(
         )
         def retention(context: dg.AssetExecutionContext, config: StepConfig) -> Iterator[Any]:
             op, job = context.op_execution_context, _job_of(context.run, names)
-            made = context.selected_asset_keys.intersection(job.keys(names) if job else context.selected_asset_keys)
+            made = context.selected_asset_keys & {names.key(asset.name) for asset in (job.assets if job else CHAIN)}
             has_partitions = context.has_partition_key or op.has_partition_key_range
             partitions = frozenset(context.partition_keys) if has_partitions else None
             if made and not has_partitions and job is None:
