@@ -3,7 +3,7 @@
 No rule of retention is decided here.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -366,15 +366,6 @@ class Evaluation:
     visibility_raised: int
     folders_removed: int
 
-    @property
-    def known(self) -> int:
-        """Transactions that were marked before, and were not swept."""
-        return self.marked.known - self.swept
-
-    @property
-    def swept(self) -> int:
-        return sum(amount for amount, _ in self.marked.swept.values())
-
 
 @retention_asset(
     kinds={"pyspark", "parquet"},
@@ -399,7 +390,8 @@ def evaluate(run: Step, ledger: Ledger) -> Evaluation:
     if why := next(filter(None, map(rulebook.unreadable.get, by_store(names))), None):
         raise Refused(why)
     places, stores = ledger.places.newest(), run.retention.stores(by_store(names))
-    _refuse_moved_places(ledger, stores.values())
+    if moved := [fault for fault in place_faults(ledger, stores.values()).values() if not isinstance(fault, StoreFailed)]:
+        raise moved[0]
     unknown = warn_of_unknown(rulebook.entries, names, run.retention) if run.datasets.selects_all else ()
     for warning in (*rulebook.unreadable.values(), *rulebook.drifted, *unknown):
         run.log.warning(warning)
@@ -414,7 +406,11 @@ def evaluate(run: Step, ledger: Ledger) -> Evaluation:
         written = run_stage(run.spark, sources, run.folder, OF_VERDICTS, verdicts, columns, sinks)
         candidates = staging.staged(written.texts[MARKS]) if staging else OutputParts(run.folder, MARKS)
         sums, present = read_output(run.folder, SUMS), ledger.clock.present(run.given_as_of)
-        wrong_clock = _clock_fault(run, ledger, present, pc.max(sums["closed_at_max"]).as_py(), stores.values())
+        newest_close, clock = pc.max(sums["closed_at_max"]).as_py(), run.retention.settings.clock
+        # Stores are asked for their time only where the clock looks odd.
+        outside = partial(outside_times, stores.values())
+        if wrong_clock := ledger.clock.check(present, newest_close, clock.max_ahead, clock.max_skew, outside):
+            run.log.warning(wrong_clock)
         looks = list(_looks_of(run, rules, sources))
         marked = ledger.marks.mark(candidates, present, run.actor, None, run.publications(names), looks, again, places)
     # A visibility mark that rose by a wrong clock would never fall again.
@@ -428,23 +424,6 @@ def evaluate(run: Step, ledger: Ledger) -> Evaluation:
     return Evaluation(sums, read_output(run.folder, WHY), marked, raised, removed)
 
 
-def _refuse_moved_places(ledger: Ledger, stores: Iterable[Store]) -> None:
-    for fault in place_faults(ledger, stores).values():
-        if not isinstance(fault, StoreFailed):
-            raise fault
-
-
-def _clock_fault(
-    run: Step, ledger: Ledger, present: datetime, newest_close: datetime | None, stores: Iterable[Store]
-) -> str | None:
-    clock = run.retention.settings.clock
-    # Stores are asked for their time only where the clock looks odd.
-    why = ledger.clock.check(present, newest_close, clock.max_ahead, clock.max_skew, partial(outside_times, stores))
-    if why:
-        run.log.warning(why)
-    return why
-
-
 def _looks_of(run: Step, rules: RulesInForce, sources: Sequence[Source]) -> Iterator[pa.Table]:
     """Yield evaluations, with which the next look at each dataset is compared."""
     tokens = read_tokens(sources)
@@ -456,13 +435,14 @@ def _looks_of(run: Step, rules: RulesInForce, sources: Sequence[Source]) -> Iter
 
 def page_of(evaluation: Evaluation, run: Step, ledger: Ledger) -> Metadata:
     marked = evaluation.marked
+    swept = sum(amount for amount, _ in marked.swept.values())
     verdicts, reasons = verdict_metadata(evaluation.sums, marked.swept), reason_metadata(evaluation.reasons)
     data = {
         **pending_metadata(Fates.recorded(ledger, run.as_of).pending(ledger), run.as_of),
         **totals_metadata(ledger.states.totals()),
         "newly_marked": marked.new,
-        "marked_before": evaluation.known,
-        "swept_before": evaluation.swept,
+        "marked_before": marked.known - swept,
+        "swept_before": swept,
         "visibility_raised": evaluation.visibility_raised,
         **verdicts,
         **reasons,
@@ -477,5 +457,5 @@ def page_of(evaluation: Evaluation, run: Step, ledger: Ledger) -> Metadata:
         "kept": data["keep"],
         "to go (KiB)": kib(data["mark_bytes"]),
     }
-    summary = marks_summary(marked.new, evaluation.known, data, data["by_policy"])
+    summary = marks_summary(marked.new, data["marked_before"], data, data["by_policy"])
     return page(summary, {"by policy": data["by_policy"], **reasons}, numbers, data, rows)
