@@ -164,30 +164,20 @@ class RetentionAsset:
         """Do the work of a step and yield its events: of partitions, then of the whole run."""
         metadata, pages = self.do(step)
         keys, is_backfill = step.datasets.keys, BACKFILL in step.run.tags
+        opening = _lead(metadata, "all partitions of the run", "all: ") if is_backfill else {}
+        # Dagster takes no result in a run without partitions. In others it copies the metadata of a result to each of them, so
+        # pages of single datasets are events.
+        if keys is not None and self.is_daily:
+            shared, pages = metadata if len(keys) <= _MOST_WHOLE_PAGES else _lead(metadata, "summary"), []
+            yield dg.MaterializeResult(asset_key=step.key, metadata=shared)
+        elif keys is not None:
+            own = pages[:1] if len(keys) == 1 and not step.datasets.keys_are_stores else []
+            yield dg.MaterializeResult(asset_key=step.key, metadata={**opening, **(own[0].metadata if own else {})})
+            pages = [page for page in pages[len(own) :] if len(keys) <= _MOST_PARTITIONS or page.refused is not None]
+        yield from partition_events(step, pages, opening)
         # Dagster shows the last event of an asset as its page. It ends a backfill at an event of a partitioned asset that names
         # no partition, unless it is an observation.
-        whole = (dg.AssetObservation if is_backfill else dg.AssetMaterialization)(asset_key=step.key, metadata=metadata)
-        if keys is None:
-            # Dagster takes no result of such a run.
-            yield from partition_events(step, pages)
-            yield whole
-            return
-        if self.is_daily:
-            is_short = len(keys) > _MOST_WHOLE_PAGES
-            yield dg.MaterializeResult(asset_key=step.key, metadata=_lead(metadata, "summary") if is_short else metadata)
-            if is_short:
-                yield whole
-            return
-        # Dagster writes the metadata of a result once for each partition. So each dataset's page is an event of its own, and so
-        # is, as the last one, the page about all of them; in a backfill it stands first on each.
-        is_single = len(keys) == 1 and not step.datasets.keys_are_stores
-        own = next(iter(pages), None) if is_single else None
-        opening = _lead(metadata, "all partitions of the run", "all: ") if is_backfill else {}
-        yield dg.MaterializeResult(asset_key=step.key, metadata={**opening, **(own.metadata if own else {})})
-        is_few = len(keys) <= _MOST_PARTITIONS
-        shown = [page for page in pages if page is not own and (is_few or page.refused is not None)]
-        yield from partition_events(step, shown, opening)
-        yield whole
+        yield (dg.AssetObservation if is_backfill else dg.AssetMaterialization)(asset_key=step.key, metadata=metadata)
 
     def do(self, step: Step) -> tuple[Metadata, list[DatasetPage]]:
         """Do the work of a step, in a warehouse that belongs to its ledger; its metadata, and pages of single datasets."""

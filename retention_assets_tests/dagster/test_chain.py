@@ -32,8 +32,6 @@ from retention_assets_tests.sweep.lakes import DUE, MARKED, Lake
 HISTORY = "main: S1:SNAPSHOT@90d=10 - S2:SNAPSHOT@80d=10 - S3:SNAPSHOT@1d=10"
 WHOLE = {"S1", "S2", "S3"}
 ALL = ("retention_policies", "transaction_log", "branch_views", "candidate_marks", "swept_transactions", "purge_report")
-# about the day, whichever partition made them
-DAILY = ("retention_policies", "purge_report")
 RANGE = {"dagster/asset_partition_range_start": "lake/d", "dagster/asset_partition_range_end": "lake/e"}
 BACKFILL = {"dagster/backfill": "b"}
 pytestmark = pytest.mark.usefixtures("local_spark")
@@ -94,7 +92,7 @@ def test_all_of_a_partition_is_one_step(lake: Lake, instance: dg.DagsterInstance
     result = launch(lake, instance, partition_key="lake/d")
     assert [event.step_key for event in result.all_events if event.is_step_start] == ["retention"]
     assert (result.success, evaluated(result)) == (True, dict.fromkeys(names(CHECKS), True))
-    assert made(result) == {name: {"lake/d"} if name in DAILY else {"lake/d", None} for name in ALL}
+    assert made(result) == {name: {"lake/d", None} for name in ALL}
     assert (lake.there(), lake.there("lake/e")) == ({"S3"}, WHOLE)
 
 
@@ -132,8 +130,8 @@ def test_the_page_of_a_day_is_the_same_whichever_partition_made_it(
     """Where partitions are many it stands in full in the last event alone."""
     lake.marks()
     assert launch(lake, instance, tags=RANGE).success
-    first, second = metadata_of(instance, "purge_report")
-    assert first == second
+    first, *others = metadata_of(instance, "purge_report")
+    assert [first, first] == others
     assert {"summary", "by policy", "data", "marked"} <= set(first)
     monkeypatch.setattr(partitions, "_MOST_WHOLE_PAGES", 1)
     assert launch(lake, instance, ["purge_report"], tags=RANGE).success
@@ -161,23 +159,52 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
     return fail
 
 
-@pytest.mark.parametrize("kind", ["list", "partition", "range", "backfill"])
+@pytest.mark.parametrize("kind", ["list", "partition", "range", "backfill", "store"])
 def test_a_failed_check_of_the_marks_stops_the_sweep_in_each_kind_of_run(
     lake: Lake, instance: dg.DagsterInstance, failing: Callable[[str, str], None], kind: str
 ) -> None:
+    if kind == "store":
+        lake.configures(partition_by="store")
+        instance.add_dynamic_partitions("datasets", ["lake"])
     lake.marks()
     failing("candidate_marks", "limits_are_respected")
     before = lake.left()
     if kind == "list":
         result = run(lake.settings, instance, "delete_cycle", {"as_of": DUE.isoformat()})
-    elif kind == "partition":
-        result = launch(lake, instance, partition_key="lake/d")
+    elif kind in ("partition", "store"):
+        result = launch(lake, instance, partition_key="lake/d" if kind == "partition" else "lake")
     else:
         result = launch(lake, instance, tags={**RANGE, **(BACKFILL if kind == "backfill" else {})})
     assert failure(result) == "The run stops here. limits_are_respected failed. 1 violation in 1 dataset. lake/d: wrong"
     assert set(made(result)) == set(ALL[:4])
     assert evaluated(result)["limits_are_respected"] is False
     assert lake.left() == before
+
+
+def test_a_retry_from_failure_of_a_run_over_partitions_begins_with_the_asset_whose_check_failed(
+    lake: Lake, instance: dg.DagsterInstance, failing: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.marks()
+    before, sound = lake.left(), CHECKS["candidate_marks"]
+    failing("candidate_marks", "limits_are_respected")
+    first = launch(lake, instance, tags=RANGE)
+    retry = {**RANGE, "dagster/parent_run_id": first.run_id, "dagster/root_run_id": first.run_id}
+    assets, checks = chosen_for_retry(instance, first.dagster_run)
+    assert set(assets) == set(ALL[3:])
+    again = launch(lake, instance, assets, checks, tags=retry)
+    assert failure(again).startswith("The run stops here. limits_are_respected failed.")
+    assert (set(made(again)), lake.left()) == ({"candidate_marks"}, before)
+    monkeypatch.setitem(CHECKS, "candidate_marks", sound)
+    assert launch(lake, instance, assets, checks, tags=retry).success
+    assert (lake.there(), lake.there("lake/e")) == ({"S3"}, {"S3"})
+
+
+def chosen_for_retry(instance: dg.DagsterInstance, run: dg.DagsterRun) -> tuple[list[str], Collection[dg.AssetCheckKey]]:
+    """Assets and checks with which Dagster begins again from failure."""
+    assert run.execution_plan_snapshot_id
+    plan = instance.get_execution_plan_snapshot(run.execution_plan_snapshot_id)
+    assets, checks = instance.run_domain.get_keys_to_reexecute(run.run_id, plan)
+    return [key.to_user_string() for key in assets], checks
 
 
 @pytest.mark.parametrize(
