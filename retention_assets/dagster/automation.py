@@ -9,7 +9,7 @@ import inspect
 import json
 import warnings
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
@@ -17,7 +17,7 @@ from typing import Any
 import dagster as dg
 
 from retention_assets.clock import now
-from retention_assets.dagster.jobs import CYCLE, EVALUATE, REPORT, SWEEP, AssetJob, step_config
+from retention_assets.dagster.jobs import EVALUATE, REPORT, SWEEP, AssetJob, job_of, step_config
 from retention_assets.dagster.naming import BY_STORE, Names
 from retention_assets.dagster.partitions import is_valid_key
 from retention_assets.dagster.step import UNFINISHED, Resources, masking_faults, resources_in, show_unseen
@@ -40,12 +40,11 @@ from retention_assets.settings.sections import AutomationSettings
 KIND = "retention/automation"
 
 
-def why_wait(instance: dg.DagsterInstance, names: Names, jobs: Iterable[str], asset: str) -> str | None:
-    """Explain that a run of the jobs, or one that materializes the asset, is queued or at work."""
-    wanted, key = set(map(names.of, jobs)), names.key(asset)
+def why_wait(instance: dg.DagsterInstance, names: Names, asset: str) -> str | None:
+    """Explain that a run that makes the asset is queued or at work."""
     for record in instance.get_run_records(dg.RunsFilter(statuses=UNFINISHED)):
-        run = record.dagster_run
-        if run.job_name in wanted or key in (run.asset_selection or ()):
+        run, job = record.dagster_run, job_of(record.dagster_run, names)
+        if names.key(asset) in (job.keys(names) if job else run.asset_selection or ()):
             # nothing is launched beside it: a silent run may be deep in its work
             return (
                 f"{run.job_name} {run.run_id} is running since {record.create_timestamp:%Y-%m-%d %H:%M} UTC. If its machine is "
@@ -109,7 +108,6 @@ def stretches_of(keys: Collection[str], partitions: Sequence[str]) -> list[tuple
     return stretches
 
 
-_JUDGING = (EVALUATE.job, CYCLE.job)
 # a run that dies is launched again so often, where the instance has run retries turned on
 _RETRIES = {"dagster/max_retries": "2"}
 
@@ -121,7 +119,7 @@ def evaluation_loop(context: dg.SensorEvaluationContext, resources: Resources) -
     Broken policy files fail the tick, each tick until they are mended; the policies in force stay.
     """
     settings, at = resources.retention.settings, now()
-    if wait := why_wait(context.instance, resources.names, _JUDGING, "candidate_marks"):
+    if wait := why_wait(context.instance, resources.names, "candidate_marks"):
         return dg.SensorResult(skip_reason=wait)
     present = list_datasets(resources.retention, with_tokens=True)
     # Reported whatever follows: the stores were asked, and lineage begins with their changes.
@@ -153,7 +151,7 @@ def policy_files(context: dg.SensorEvaluationContext, resources: Resources) -> d
     digest = digest_of([[str(file), file.read_text("utf-8", "replace")] for file in files_of(retention.settings)])
     if digest == context.cursor:
         return dg.SensorResult(skip_reason="The policy files have not changed.", cursor=digest)
-    if wait := why_wait(context.instance, resources.names, _JUDGING, "candidate_marks"):
+    if wait := why_wait(context.instance, resources.names, "candidate_marks"):
         # The run may have loaded the files already; once it is over, the book says what is left to do.
         return dg.SensorResult(skip_reason=f"The policy files changed. {wait}")
     at, present = now(), list_datasets(retention)
@@ -193,7 +191,6 @@ _RETRY_AFTER = timedelta(hours=1)
 _LOOK_AGAIN = timedelta(hours=20)
 # some builds of SQLite take no more in one statement
 _KEYS = 10_000
-_SWEEPING = (SWEEP.job, CYCLE.job)
 
 # Dagster warns of its own parameter for every sensor that has jobs; whoever loads definitions can do nothing about it.
 warnings.filterwarnings("ignore", "Parameter `owners` of initializer `SensorDefinition", dg.BetaWarning)
@@ -288,7 +285,7 @@ def sweep_tick(context: dg.SensorEvaluationContext, resources: Resources) -> dg.
     if not due and (last is None or datetime.fromtimestamp(last.timestamp, UTC) > at - _LOOK_AGAIN):
         return dg.SensorResult(skip_reason="No mark is due.")
     # A courtesy: the lease in the ledger keeps two sweeps from one dataset.
-    if wait := why_wait(context.instance, resources.names, _SWEEPING, asset):
+    if wait := why_wait(context.instance, resources.names, asset):
         return dg.SensorResult(skip_reason=f"{len(due):,} datasets have due marks. {wait}")
     if not due:
         # An empty sweep puts on record that somebody looked and nothing was due.

@@ -64,7 +64,7 @@ def given_in(form: dg.Config, operation: Operation[Any]) -> Mapping[str, Any]:
     """Fields that a person has filled in, without the actor."""
     typed = {field: getattr(form, field.name) for field in _asked(operation)}
     # The request itself refuses an empty one that it needs.
-    return {field.name: value for field, value in typed.items() if field.required or not _is_empty(value)}
+    return {field.name: value for field, value in typed.items() if field.required or (value != [] and str(value).strip())}
 
 
 def _asked(operation: Operation[Any]) -> Iterable[RequestField]:
@@ -78,7 +78,3 @@ def _typed(field: RequestField) -> tuple[Any, Any]:
     # Dagster refuses to launch a form that lacks a field without a default.
     optional = {} if field.required else {"default": default}
     return (list[kind] if field.many else kind), Field(description=field.help, **optional)
-
-
-def _is_empty(value: Any) -> bool:
-    return value is None or value == [] or (isinstance(value, str) and not value.strip())

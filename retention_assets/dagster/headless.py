@@ -144,10 +144,10 @@ def _failures(result: dg.ExecuteInProcessResult) -> tuple[tuple[str, ...], tuple
         while errors and errors[-1].cause:
             errors.append(errors[-1].cause)
         description = failure.description if failure else None
+        words = description or (errors[-1].message.strip() if errors else "no error was given")
         if any(error.cls_name == BadInput.__name__ for error in errors):
-            bad_input.append(description or errors[-1].message.strip())
+            bad_input.append(words)
         else:
-            words = description or (errors[-1].message.strip() if errors else "no error was given")
             asset = failure.metadata.get(ASSET) if failure else None
             failed.append(f"{asset.value if asset else event.step_key} failed: {words}")
     return tuple(bad_input), tuple(failed)

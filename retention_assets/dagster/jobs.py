@@ -22,17 +22,9 @@ from retention_assets.dagster.checks import check_events
 from retention_assets.dagster.forms import StepConfig, form_of, given_in
 from retention_assets.dagster.naming import Names
 from retention_assets.dagster.partitions import BACKFILL, RetentionAsset
-from retention_assets.dagster.step import (
-    Resources,
-    actor_of,
-    masking_faults,
-    resources_in,
-    sentences_of_faults,
-    show_unseen,
-)
+from retention_assets.dagster.step import actor_of, resources_in, sentences_of_faults, show_unseen
 from retention_assets.dagster.sweeping import purge_report, state_events, swept_transactions
-from retention_assets.errors import BadInput, Refused
-from retention_assets.failures import failure_text
+from retention_assets.errors import Refused
 from retention_assets.people.audit import audit_accept, audit_verify
 from retention_assets.people.clock import clock_accept, clock_reset
 from retention_assets.people.history import make_explanation, open_history
@@ -101,7 +93,7 @@ def chain(
             pool=names.sweeps,
         )
         def retention(context: dg.AssetExecutionContext, config: StepConfig) -> Iterator[Any]:
-            op, job = context.op_execution_context, _job_of(context.run, names)
+            op, job = context.op_execution_context, job_of(context.run, names)
             made = context.selected_asset_keys & {names.key(asset.name) for asset in (job.assets if job else CHAIN)}
             has_partitions = context.has_partition_key or op.has_partition_key_range
             partitions = frozenset(context.partition_keys) if has_partitions else None
@@ -127,7 +119,7 @@ def chain(
             # An event in a backfill would count as the report that the backfill is to make.
             if made and names.key(purge_report.name) not in made and BACKFILL not in context.run.tags:
                 with sentences_of_faults(purge_report.name):
-                    yield from _state_events(context.instance, resources)
+                    yield from state_events(context.instance, resources)
 
         return retention
 
@@ -190,18 +182,13 @@ REPORT = AssetJob("report", Kind.ACT, (purge_report,), "Write the report of a da
 ASSET_JOBS = (EVALUATE, SWEEP, CYCLE, REPORT)
 
 
-def _job_of(run: dg.DagsterRun, names: Names) -> AssetJob | None:
+def job_of(run: dg.DagsterRun, names: Names) -> AssetJob | None:
     return next((job for job in ASSET_JOBS if names.of(job.job) == run.job_name), None)
 
 
 def step_config(names: Names, **fields: Any) -> dict[str, Any]:
     """Configure a run of assets."""
     return {"ops": {names.of(STEP): {"config": fields}}}
-
-
-def _state_events(instance: dg.DagsterInstance, resources: Resources) -> list[dg.AssetMaterialization]:
-    with resources.retention.ledger() as ledger:
-        return list(state_events(instance, resources, ledger))
 
 
 # what an operator needs in a browser; the rest is on the command line
@@ -225,30 +212,23 @@ def _operation_job(operation: Operation[Any], names: Names) -> dg.JobDefinition:
     form, is_recorded = form_of(operation), issubclass(operation.request, RecordedRequest)
 
     @dg.op(name=names.of(operation.name), out=dg.Out(dg.Nothing), required_resource_keys=names.resources)
-    @masking_faults()
+    @sentences_of_faults()
     def op(context: dg.OpExecutionContext, config: form) -> None:  # type: ignore[valid-type]
         resources = resources_in(context.resources, names)
         context.log.addFilter(show_unseen)
         typed = dict(given_in(config, operation))
         if is_recorded:
-            typed["actor"] = actor_of(context.run_id, context.run.tags, config.actor or "")  # type: ignore[attr-defined]
-        try:
-            with operation.open(operation.request(**typed), resources.retention) as result:
-                metadata = _shown(context.log, result)
-                if operation.keeps_file:
-                    folder = resources.warehouse.folder(names.key(operation.name).to_user_string(), context.run_id)
-                    file = inside(folder, f"{operation.name}.json")
-                    write_text(json_text(result.data, indent=2), file)
-                    metadata["file"] = Path(file)
-            for event in _state_events(context.instance, resources) if is_recorded else ():
-                context.log_event(event)
-            context.add_output_metadata({name: _in_dagster(value) for name, value in metadata.items() if value is not None})
-        except Exception as fault:
-            sentence = failure_text(fault)
-            if sentence is None:
-                raise
-            # The sentence of a refusal is all there is to know.
-            raise dg.Failure(sentence, allow_retries=False) from (None if isinstance(fault, Refused | BadInput) else fault)
+            typed["actor"] = actor_of(context.run_id, context.run.tags, config.actor)  # type: ignore[attr-defined]
+        with operation.open(operation.request(**typed), resources.retention) as result:
+            metadata = _shown(context.log, result)
+            if operation.keeps_file:
+                folder = resources.warehouse.folder(names.key(operation.name).to_user_string(), context.run_id)
+                file = inside(folder, f"{operation.name}.json")
+                write_text(json_text(result.data, indent=2), file)
+                metadata["file"] = Path(file)
+        for event in state_events(context.instance, resources) if is_recorded else ():
+            context.log_event(event)
+        context.add_output_metadata({name: _in_dagster(value) for name, value in metadata.items() if value is not None})
 
     @dg.graph(name=names.of(operation.job), description=operation.kind.describe(operation.help))
     def graph() -> None:

@@ -200,11 +200,7 @@ class Resources:
     ) -> Step:
         """A step that makes an asset, about the datasets of a configuration; of a run over partitions, about those alone."""
         datasets = DatasetFilter(tuple(config.datasets), partitions, self.retention.settings.partition_by == BY_STORE)
-        try:
-            given = config.given(partial(_made_at, context))
-            as_of = self.retention.instant(given)
-        except (Refused, BadInput) as fault:
-            raise dg.Failure(str(fault), allow_retries=False) from None
+        given = config.given(partial(_made_at, context))
         context.log.addFilter(show_unseen)
         return Step(
             key,
@@ -215,9 +211,9 @@ class Resources:
             self.pyspark,
             self.warehouse,
             datasets,
-            as_of,
+            self.retention.instant(given),
             given,
-            config.accept_large or False,
+            config.accept_large,
         )
 
 
@@ -251,8 +247,8 @@ def masking_faults() -> Iterator[None]:
 
 
 @contextmanager
-def sentences_of_faults(asset: str) -> Iterator[None]:
-    """Turn refusals and failures in making an asset into sentences without secrets. Dagster's log keeps the trace."""
+def sentences_of_faults(asset: str | None = None) -> Iterator[None]:
+    """Turn refusals and failures into sentences without secrets. Dagster's log keeps traces, of refusals those of assets."""
     with masking_faults():
         try:
             yield
@@ -260,5 +256,6 @@ def sentences_of_faults(asset: str) -> Iterator[None]:
             sentence = None if isinstance(fault, dg.Failure) else failure_text(fault)
             if sentence is None:
                 raise
-            retried = not isinstance(fault, Refused | BadInput)
-            raise dg.Failure(sentence, {ASSET: asset}, allow_retries=retried) from fault
+            is_refusal = isinstance(fault, Refused | BadInput)
+            shown = None if is_refusal and asset is None else fault
+            raise dg.Failure(sentence, {ASSET: asset} if asset else None, allow_retries=not is_refusal) from shown

@@ -367,16 +367,18 @@ def _state_page(state: _State, ledger: Ledger, entries: Mapping[str, Any]) -> tu
     return report, plots, page(summary, {"week in full": week, "day in full": rows}, numbers, data, shown)
 
 
-def state_events(instance: dg.DagsterInstance, resources: Resources, ledger: Ledger) -> Iterator[dg.AssetMaterialization]:
+def state_events(instance: dg.DagsterInstance, resources: Resources) -> Iterator[dg.AssetMaterialization]:
     """Bring the page of `purge_report` up to date where something else than a report changed the ledger."""
-    key, retention = resources.names.key(purge_report.name), resources.retention.within(ledger)
+    key = resources.names.key(purge_report.name)
     records = instance.fetch_materializations(key, limit=1).records
     last = records[0].asset_materialization if records else None
     if last is None:
         return
-    state, before = _State.read(ledger, last_seen(retention, ledger)), last.metadata.get(DATA)
+    before = last.metadata.get(DATA)
     data = before.data if isinstance(before, dg.JsonMetadataValue) else None
-    if not isinstance(data, Mapping) or data.get("state") != state.data:
-        entries = {"page": last.metadata["page"]} if "page" in last.metadata else {}
-        *_, metadata = _state_page(state, ledger, entries)
-        yield dg.AssetMaterialization(key, metadata=metadata)
+    with resources.retention.ledger() as ledger:
+        state = _State.read(ledger, last_seen(resources.retention.within(ledger), ledger))
+        if not isinstance(data, Mapping) or data.get("state") != state.data:
+            entries = {"page": last.metadata["page"]} if "page" in last.metadata else {}
+            *_, metadata = _state_page(state, ledger, entries)
+            yield dg.AssetMaterialization(key, metadata=metadata)

@@ -93,7 +93,7 @@ def test_an_asset_behind_the_report_is_made_after_each_though_some_partitions_ha
         ran = eager.resolve_job_def("keep__delete_cycle").execute_in_process(
             instance=instance,
             run_config={"ops": {"keep__retention": {"config": {"as_of": MARKED.isoformat(), **where}}}},
-            **({} if kind == "list" else {"partition_key": "lake/a"}),
+            partition_key=None if kind == "list" else "lake/a",
         )
         assert ran.success
         bills, waits = asks(defs, bills.cursor), asks(eager, waits.cursor)
