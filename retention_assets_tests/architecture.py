@@ -181,7 +181,7 @@ BUDGETS: Mapping[str, int] = {
     "pipeline": 2_488,
     "people": 5_316,
     "render": 2_033,
-    "dagster": 3_311,
+    "dagster": 3_310,
     "demo": 825,
     "retention_assets_tests": 69_435,
 }

@@ -128,7 +128,8 @@ def _of_store(store: str, pages: Sequence[DatasetPage]) -> DatasetPage:
 
 
 def numbers_of(metadata: Metadata) -> dict[str, Any]:
-    return {name: value for name, value in metadata.items() if isinstance(value, int | float)}
+    """Numbers of a page that are its own, and not Dagster's."""
+    return {name: value for name, value in metadata.items() if isinstance(value, int | float) and "/" not in name}
 
 
 def _lead(metadata: Metadata, summary: str, prefix: str = "") -> Metadata:
@@ -165,8 +166,7 @@ class RetentionAsset:
         metadata, pages = self.do(step)
         keys, is_backfill = step.datasets.keys, BACKFILL in step.run.tags
         opening = _lead(metadata, "all partitions of the run", "all: ") if is_backfill else {}
-        # Dagster takes no result in a run without partitions. In others it copies the metadata of a result to each of them, so
-        # pages of single datasets are events.
+        # Dagster takes no result in a run without partitions, and in others copies its metadata to each: pages are events.
         if keys is not None and self.is_daily:
             shared, pages = metadata if len(keys) <= _MOST_WHOLE_PAGES else _lead(metadata, "summary"), []
             yield dg.MaterializeResult(asset_key=step.key, metadata=shared)

@@ -3,13 +3,20 @@
 Belongs here: evaluating a sensor, running a job, and creating a run that nobody executes. Not what should come of any.
 """
 
+import logging
 import re
-from collections.abc import Callable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
 import dagster as dg
 from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
+from dagster._core.test_utils import create_test_daemon_workspace_context
+from dagster._core.workspace.context import WorkspaceProcessContext
+from dagster._core.workspace.load_target import ModuleTarget
+from dagster._daemon.backfill import execute_backfill_iteration
 
 from retention_assets.dagster import build
 from retention_assets.definitions import build_defs
@@ -99,6 +106,29 @@ def materialize(
 def typed(request: Any) -> dict[str, Any]:
     """The fields of the step's form, as a request of a sensor or schedule fills them in."""
     return {name: value for step in request.run_config["ops"].values() for name, value in step["config"].items()}
+
+
+# Settings of an instance whose runs are executed by whoever launches them.
+LAUNCHED_HERE = {
+    "run_coordinator": {"module": "dagster._core.run_coordinator", "class": "DefaultRunCoordinator"},
+    "run_launcher": {"module": "dagster._core.launcher.sync_in_memory_run_launcher", "class": "SyncInMemoryRunLauncher"},
+}
+
+
+@contextmanager
+def workspace_of(instance: dg.DagsterInstance) -> Iterator[WorkspaceProcessContext]:
+    """Definitions as Dagster's daemon finds them. Only for a program that ends soon: Dagster leaves event loops open."""
+    # Dagster's own backfill calls what it deprecates.
+    warnings.simplefilter("ignore", DeprecationWarning)
+    target = ModuleTarget("retention_assets.definitions", "defs", working_directory=None, location_name="retention_assets")
+    with create_test_daemon_workspace_context(target, instance) as workspace:
+        yield workspace
+
+
+def run_backfills(workspace: WorkspaceProcessContext) -> None:
+    """Do as Dagster's daemon does with backfills, until those that run here have ended."""
+    for _ in range(5):
+        assert not any(execute_backfill_iteration(workspace, logging.getLogger("backfill")))
 
 
 def without_run(value: Any) -> Any:

@@ -4,9 +4,7 @@ failed blocking check keeps from being deleted.
 Belongs here: which assets and checks a run of the step makes, and in which order. What an asset computes is tested where it is.
 """
 
-import logging
 import os
-import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,15 +13,20 @@ from typing import Any
 import dagster as dg
 import pytest
 from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
-from dagster._core.test_utils import create_test_daemon_workspace_context
-from dagster._core.workspace.load_target import ModuleTarget
-from dagster._daemon.backfill import execute_backfill_iteration
 
 from retention_assets.dagster import partitions
 from retention_assets.dagster.check_queries import CHECKS
 from retention_assets.definitions import build_defs
 from retention_assets.ledger import Violation
-from retention_assets_tests.dagster.launch import evaluations, failure, run, step_config
+from retention_assets_tests.dagster.launch import (
+    LAUNCHED_HERE,
+    evaluations,
+    failure,
+    run,
+    run_backfills,
+    step_config,
+    workspace_of,
+)
 from retention_assets_tests.forked import forking
 from retention_assets_tests.ledger.states import write_past_ledger
 from retention_assets_tests.local_spark import place_here
@@ -316,6 +319,7 @@ def test_the_page_that_a_backfill_leaves_opens_with_what_the_whole_run_found(
         pages = metadata_of(instance, name)
         assert [next(iter(page.items())) for page in pages] == [(OPENING, said)] * len(pages)
         assert not [text for page in pages for text in page.values() if "Nothing is marked" in str(text)]
+        assert not [name for page in pages for name in page if name.startswith("all: dagster/")]
     shown = metadata_of(instance, "candidate_marks")[0]
     marked = "**4 transactions are newly marked.**" if first == "lake/d" else "4 are marked in all."
     assert marked in str(shown[OPENING].value)
@@ -329,17 +333,12 @@ def metadata_of(instance: dg.DagsterInstance, asset: str) -> list[Mapping[str, d
 
 
 def backfill(environment: Mapping[str, str]) -> None:
-    """All assets for partitions that stand together, and for some that don't, in a program of its own: Dagster leaves event loops
-    open.
-    """
+    """All assets for partitions that stand together, and for some that don't, in a program of its own."""
     os.environ.update(environment)
-    # Dagster's own backfill calls what it deprecates.
-    warnings.simplefilter("ignore", DeprecationWarning)
-    target = ModuleTarget("retention_assets.definitions", "defs", working_directory=None, location_name="here")
     with (
         pytest.MonkeyPatch.context() as patch,
         dg.instance_for_test(overrides=LAUNCHED_HERE) as instance,
-        create_test_daemon_workspace_context(target, instance) as workspace,
+        workspace_of(instance) as workspace,
     ):
         place_here(patch)
         instance.add_dynamic_partitions("datasets", ["lake/d", "lake/between", "lake/e"])
@@ -349,8 +348,7 @@ def backfill(environment: Mapping[str, str]) -> None:
             instance.add_backfill(
                 PartitionBackfill.from_asset_partitions(id, graph, wanted, assets, at, {}, instance, False, None, None, config)
             )
-            for _ in range(5):
-                assert not any(execute_backfill_iteration(workspace, logging.getLogger("backfill")))
+            run_backfills(workspace)
             made, ended = instance.get_runs(dg.RunsFilter(tags={"dagster/backfill": id})), instance.get_backfill(id)
             assert ended
             assert ended.status is BulkActionStatus.COMPLETED_SUCCESS
@@ -359,12 +357,6 @@ def backfill(environment: Mapping[str, str]) -> None:
             assert [stats.step_key for run in made for stats in instance.get_run_step_stats(run.run_id)] == ["retention"] * runs
             for name in ALL:
                 assert instance.get_materialized_partitions(dg.AssetKey(name)) == {"lake/d", "lake/between", "lake/e"}
-
-
-LAUNCHED_HERE = {
-    "run_coordinator": {"module": "dagster._core.run_coordinator", "class": "DefaultRunCoordinator"},
-    "run_launcher": {"module": "dagster._core.launcher.sync_in_memory_run_launcher", "class": "SyncInMemoryRunLauncher"},
-}
 
 
 @pytest.mark.long
