@@ -191,9 +191,9 @@ def test_a_retry_of_a_run_that_a_check_stopped_sweeps_only_once_the_check_passes
 ) -> None:
     lake.marks()
     with monkeypatch.context() as patch:
-        found = [Violation("lake/a", "wrong")]
-        checks = [replace(check, query=lambda _: found) for check in CHECKS["candidate_marks"] if check.blocking]
-        patch.setitem(CHECKS, "candidate_marks", tuple(checks))
+        first_check, *others = CHECKS["candidate_marks"]
+        failing = replace(first_check, query=lambda _: [Violation("lake/a", "wrong")])
+        patch.setitem(CHECKS, "candidate_marks", (failing, *others))
         first = executed(instance, DUE)
         again = executed(instance, DUE, first.run_id)
         assert (first.success, again.success) == (False, False)
