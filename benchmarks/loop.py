@@ -130,7 +130,7 @@ class Loop:
         if not found.run_requests:
             return Turn(tick, 0)
         (request,) = found.run_requests
-        globs: list[str] = request.run_config["datasets"]
+        globs: list[str] = request.run_config["ops"]["retention"]["config"]["datasets"]
         begin = perf_counter()
         said = _ran(self.file, globs)
         return Turn(tick, self.datasets if globs == ["*"] else len(globs), perf_counter() - begin, **said)

@@ -83,10 +83,10 @@ def range_of(folder: Path, on: dg.DagsterInstance, keys: list[str]) -> None:
 
 
 def list_of(folder: Path, on: dg.DagsterInstance, datasets: list[str]) -> None:
-    """The same steps over a list."""
+    """The same step over a list."""
     job = build_defs(load_settings(folder / "retention.yaml")).resolve_job_def("delete_cycle")
-    config = {"as_of": text_of(AS_OF), "datasets": datasets, "log_level": "CRITICAL"}
-    assert job.execute_in_process(run_config=config, instance=on).success
+    config = {STEP: {"config": {"as_of": text_of(AS_OF), "datasets": datasets}}}
+    assert job.execute_in_process(run_config={"ops": config, "loggers": _QUIET}, instance=on).success
 
 
 def partitions(bench: "Bench") -> None:

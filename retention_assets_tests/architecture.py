@@ -181,12 +181,12 @@ BUDGETS: Mapping[str, int] = {
     "pipeline": 2_481,
     "people": 5_330,
     "render": 2_034,
-    "dagster": 3_311,
+    "dagster": 3_310,
     "demo": 825,
-    "retention_assets_tests": 69_897,
+    "retention_assets_tests": 70_159,
 }
 # Docstrings that begin with a word by which no sentence says what a thing is; and imports by tests of a module inside a folder.
-OPENINGS, ARROWS = 2, 539
+OPENINGS, ARROWS = 2, 541
 _OPENING = re.compile(r"(What|Which|Whether|Of|Those|As|So many|The same)\b")
 _FACES = re.compile(rf"{PACKAGE}(\.stores)?(\.\w+)?")
 

@@ -163,8 +163,7 @@ def share_jobs(patch: pytest.MonkeyPatch) -> None:
 
     from retention_assets.dagster import build, jobs
 
-    for module, name in ((build, "asset_jobs"), (jobs, "_operation_job")):
-        patch.setattr(module, name, cache(getattr(module, name)))
+    patch.setattr(jobs, "_operation_job", cache(jobs._operation_job))
     patch.setattr(build, "chain", _made_once(vars(build)["chain"]))
     for module in (sqlite_event_log, sqlite_run_storage):
         patch.setattr(module, "create_engine", _made_once(module.create_engine))

@@ -4,6 +4,7 @@ No rule of retention is decided here.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -20,13 +21,13 @@ from retention_assets.errors import Refused
 from retention_assets.evaluation.changes import list_datasets
 from retention_assets.evaluation.fates import Fates
 from retention_assets.evaluation.keepers import Keepers
-from retention_assets.evaluation.rules_in_force import load_rules, rules_digests, warn_of_unknown
+from retention_assets.evaluation.rules_in_force import RulesInForce, load_rules, rules_digests, warn_of_unknown
 from retention_assets.evaluation.visibility import raise_visibility
 from retention_assets.frames.log import LOG, STRAYS, SUMMED, TIMES, attribute_of, faults_of, sums_by
 from retention_assets.frames.verdicts.candidate_marks import columns_for
 from retention_assets.frames.verdicts.reasons import Reason
 from retention_assets.ledger import Ledger
-from retention_assets.ledger.marking import candidate_table
+from retention_assets.ledger.marking import MarkResult, candidate_table
 from retention_assets.people.idle_rules import idle_rules
 from retention_assets.pipeline.head_file import place_faults
 from retention_assets.pipeline.part_frames import (
@@ -277,7 +278,7 @@ def _unread(refused: pa.Table, chosen: list[ChosenDatasets], unknown: list[str])
         yield {"dataset": name, "fault": "in no store", "transaction": ""}
 
 
-@retention_asset(kinds={"yaml"}, partitioned=False)
+@retention_asset(kinds={"yaml"}, is_daily=True)
 def retention_policies(run: Step, ledger: Ledger) -> Metadata:
     """Compares the policy files with the policies in force: written, skipped, drifted, or removed.
 
@@ -354,6 +355,18 @@ def _pages_of_verdicts(run: Step, ledger: Ledger, _: Metadata) -> Iterator[Datas
             yield DatasetPage(name, summary, dataset_numbers(state))
 
 
+@dataclass(frozen=True)
+class Evaluation:
+    """Outcome of judging and marking."""
+
+    # sums of the verdicts by policy, and of the reasons
+    sums: pa.Table
+    reasons: pa.Table
+    marked: MarkResult
+    visibility_raised: int
+    folders_removed: int
+
+
 @retention_asset(
     kinds={"pyspark", "parquet"},
     deps=["transaction_log", "branch_views", "retention_policies"],
@@ -365,23 +378,24 @@ def candidate_marks(run: Step, ledger: Ledger) -> Metadata:
     What may go is marked in the ledger, and its grace begins. A mark deletes nothing and can be taken back. Earlier marks stay
     as they are.
     """
-    clock = run.retention.settings.clock
+    return page_of(evaluate(run, ledger), run, ledger)
+
+
+def evaluate(run: Step, ledger: Ledger) -> Evaluation:
+    """Judge the transactions of the logs, and mark what may go."""
     rulebook = load_rules(ledger, run.retention, run.actor, run.given_as_of)
     sources = run.sources(ledger, "transaction_log")
     datasets = read_datasets(sources)
     names = datasets["dataset"].to_pylist()
     if why := next(filter(None, map(rulebook.unreadable.get, by_store(names))), None):
         raise Refused(why)
-    places = ledger.places.newest()
-    stores = run.retention.stores(by_store(names))
-    for fault in place_faults(ledger, stores.values()).values():
-        if not isinstance(fault, StoreFailed):
-            raise fault
+    places, stores = ledger.places.newest(), run.retention.stores(by_store(names))
+    if moved := [fault for fault in place_faults(ledger, stores.values()).values() if not isinstance(fault, StoreFailed)]:
+        raise moved[0]
     unknown = warn_of_unknown(rulebook.entries, names, run.retention) if run.datasets.selects_all else ()
     for warning in (*rulebook.unreadable.values(), *rulebook.drifted, *unknown):
         run.log.warning(warning)
-    rules = rulebook.rules(names, run.as_of)
-    again = run.retention.settings.hidden_again
+    rules, again = rulebook.rules(names, run.as_of), run.retention.settings.hidden_again
     # their remaining transactions are counted
     realms = tuple(name for name, realm in ledger.realms.all().items() if realm.status in ("PURGING", "PURGED"))
     already = write_already_marked(ledger, rules.policies, datasets, run.folder, again, realms)
@@ -391,47 +405,57 @@ def candidate_marks(run: Step, ledger: Ledger) -> Metadata:
         sinks = {MARKS: staging} if staging else {}
         written = run_stage(run.spark, sources, run.folder, OF_VERDICTS, verdicts, columns, sinks)
         candidates = staging.staged(written.texts[MARKS]) if staging else OutputParts(run.folder, MARKS)
-        sums = read_output(run.folder, SUMS)
-        present, newest_close = ledger.clock.present(run.given_as_of), pc.max(sums["closed_at_max"]).as_py()
+        sums, present = read_output(run.folder, SUMS), ledger.clock.present(run.given_as_of)
+        newest_close, clock = pc.max(sums["closed_at_max"]).as_py(), run.retention.settings.clock
         # Stores are asked for their time only where the clock looks odd.
         outside = partial(outside_times, stores.values())
-        if why := ledger.clock.check(present, newest_close, clock.max_ahead, clock.max_skew, outside):
-            run.log.warning(why)
-        evaluations, tokens = [], read_tokens(sources)
-        # in parts: there are as many rows of counts as policies have datasets
-        for part, looks, counts in read_parts(sources, run.folder, [LOOKS, COUNTS]):
-            digests = rules_digests(rules, part["dataset"].to_pylist(), run.as_of)
-            evaluations.append(with_findings(evaluations_of(part, tokens, digests, looks, run.as_of), part, counts))
-        marked = ledger.marks.mark(candidates, present, run.actor, None, run.publications(names), evaluations, again, places)
+        if wrong_clock := ledger.clock.check(present, newest_close, clock.max_ahead, clock.max_skew, outside):
+            run.log.warning(wrong_clock)
+        looks = list(_looks_of(run, rules, sources))
+        marked = ledger.marks.mark(candidates, present, run.actor, None, run.publications(names), looks, again, places)
     # A visibility mark that rose by a wrong clock would never fall again.
     newest = ((part, closes) for part, closes in read_parts(sources, run.folder, [NEWEST]))
-    raised = 0 if why else raise_visibility(ledger, newest, min(run.as_of, present), run.actor)
+    raised = 0 if wrong_clock else raise_visibility(ledger, newest, min(run.as_of, present), run.actor)
     left = add_up(part for _, part in read_parts(sources, run.folder, [REALMS])) if realms else {}
     close_purged_realms(ledger, run, rules.policies, datasets, left, read_begun(sources))
     removed = run.clean_warehouse(ledger, ["transaction_log", "branch_views", "candidate_marks"])
     for warning in idle_rules(rulebook.files, ledger):
         run.log.warning(warning)
+    return Evaluation(sums, read_output(run.folder, WHY), marked, raised, removed)
+
+
+def _looks_of(run: Step, rules: RulesInForce, sources: Sequence[Source]) -> Iterator[pa.Table]:
+    """Yield evaluations, with which the next look at each dataset is compared."""
+    tokens = read_tokens(sources)
+    # in parts: there are as many rows of counts as policies have datasets
+    for part, looks, counts in read_parts(sources, run.folder, [LOOKS, COUNTS]):
+        digests = rules_digests(rules, part["dataset"].to_pylist(), run.as_of)
+        yield with_findings(evaluations_of(part, tokens, digests, looks, run.as_of), part, counts)
+
+
+def page_of(evaluation: Evaluation, run: Step, ledger: Ledger) -> Metadata:
+    marked = evaluation.marked
     swept = sum(amount for amount, _ in marked.swept.values())
-    verdict_counts, reasons = verdict_metadata(sums, marked.swept), reason_metadata(read_output(run.folder, WHY))
+    verdicts, reasons = verdict_metadata(evaluation.sums, marked.swept), reason_metadata(evaluation.reasons)
     data = {
         **pending_metadata(Fates.recorded(ledger, run.as_of).pending(ledger), run.as_of),
         **totals_metadata(ledger.states.totals()),
         "newly_marked": marked.new,
         "marked_before": marked.known - swept,
         "swept_before": swept,
-        "visibility_raised": raised,
-        **verdict_counts,
+        "visibility_raised": evaluation.visibility_raised,
+        **verdicts,
         **reasons,
         "as_of": run.as_of.isoformat(),
-        "folders_removed": removed,
+        "folders_removed": evaluation.folders_removed,
         FOLDER: run.warehouse.below(run.folder),
     }
-    rows = {"dagster/row_count": verdict_counts["dagster/row_count"], "dagster/column_schema": VERDICT_COLUMNS}
+    rows = {"dagster/row_count": verdicts["dagster/row_count"], "dagster/column_schema": VERDICT_COLUMNS}
     numbers = {
         "newly marked": marked.new,
         "spared": data["spare"],
         "kept": data["keep"],
         "to go (KiB)": kib(data["mark_bytes"]),
     }
-    lists = {"by policy": data["by_policy"], **reasons}
-    return page(marks_summary(marked.new, marked.known - swept, data, data["by_policy"]), lists, numbers, data, rows)
+    summary = marks_summary(marked.new, data["marked_before"], data, data["by_policy"])
+    return page(summary, {"by policy": data["by_policy"], **reasons}, numbers, data, rows)

@@ -9,14 +9,15 @@ import inspect
 import json
 import warnings
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import dagster as dg
 
 from retention_assets.clock import now
-from retention_assets.dagster.jobs import CYCLE, EVALUATE, REPORT, STEP, SWEEP, AssetJob
+from retention_assets.dagster.jobs import EVALUATE, REPORT, SWEEP, AssetJob, job_of, step_config
 from retention_assets.dagster.naming import BY_STORE, Names
 from retention_assets.dagster.partitions import is_valid_key
 from retention_assets.dagster.step import UNFINISHED, Resources, masking_faults, resources_in, show_unseen
@@ -39,12 +40,11 @@ from retention_assets.settings.sections import AutomationSettings
 KIND = "retention/automation"
 
 
-def why_wait(instance: dg.DagsterInstance, names: Names, jobs: Iterable[str], asset: str) -> str | None:
-    """Explain that a run of the jobs, or one that materializes the asset, is queued or at work."""
-    wanted, key = set(map(names.of, jobs)), names.key(asset)
+def why_wait(instance: dg.DagsterInstance, names: Names, asset: str) -> str | None:
+    """Explain that a run that makes the asset is queued or at work."""
     for record in instance.get_run_records(dg.RunsFilter(statuses=UNFINISHED)):
-        run = record.dagster_run
-        if run.job_name in wanted or key in (run.asset_selection or ()):
+        run, job = record.dagster_run, job_of(record.dagster_run, names)
+        if names.key(asset) in (job.keys(names) if job else run.asset_selection or ()):
             # nothing is launched beside it: a silent run may be deep in its work
             return (
                 f"{run.job_name} {run.run_id} is running since {record.create_timestamp:%Y-%m-%d %H:%M} UTC. If its machine is "
@@ -71,22 +71,22 @@ def run_requests(
     `globs` say the same as `datasets`, which are None where not all are known by name.
     """
     names, settings = resources.names, resources.retention.settings
-    listed = dg.RunRequest(run_config={"datasets": list(globs)}, tags=tags, job_name=names.of(job.job))
+    config = step_config(names, datasets=list(globs))
+    listed = dg.RunRequest(run_config=config, tags=tags, job_name=names.of(job.job))
     if datasets is None or len(datasets) > settings.automation.assets_up_to:
         return [listed]
     keys = set(by_store(datasets) if settings.partition_by == BY_STORE else datasets)
     stretches = stretches_of(keys, instance.get_dynamic_partitions(names.datasets))
     if not 0 < len(stretches) <= _MOST_RUNS:
         return [listed]
-    config: dict[str, Any] = {}
-    if settings.partition_by == BY_STORE:
-        # The partition of a store contains datasets that are not meant.
-        config = {"ops": {names.of(STEP): {"config": {"datasets": list(globs)}}}}
+    if settings.partition_by != BY_STORE:
+        # Only the partition of a store contains datasets that are not meant.
+        config = {}
     requests = []
     for first, last in stretches:
         ends = {"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last}
         partitions = {"dagster/partition": first} if first == last else ends
-        requests.append(dg.RunRequest(None, config, {**tags, **partitions}, names.of(job.over_partitions)))
+        requests.append(dg.RunRequest(None, config, {**tags, **partitions}, names.of(job.job), job.keys(names)))
     return requests
 
 
@@ -108,7 +108,6 @@ def stretches_of(keys: Collection[str], partitions: Sequence[str]) -> list[tuple
     return stretches
 
 
-_JUDGING = (EVALUATE.job, EVALUATE.over_partitions, CYCLE.job)
 # a run that dies is launched again so often, where the instance has run retries turned on
 _RETRIES = {"dagster/max_retries": "2"}
 
@@ -120,7 +119,7 @@ def evaluation_loop(context: dg.SensorEvaluationContext, resources: Resources) -
     Broken policy files fail the tick, each tick until they are mended; the policies in force stay.
     """
     settings, at = resources.retention.settings, now()
-    if wait := why_wait(context.instance, resources.names, _JUDGING, "candidate_marks"):
+    if wait := why_wait(context.instance, resources.names, "candidate_marks"):
         return dg.SensorResult(skip_reason=wait)
     present = list_datasets(resources.retention, with_tokens=True)
     # Reported whatever follows: the stores were asked, and lineage begins with their changes.
@@ -152,7 +151,7 @@ def policy_files(context: dg.SensorEvaluationContext, resources: Resources) -> d
     digest = digest_of([[str(file), file.read_text("utf-8", "replace")] for file in files_of(retention.settings)])
     if digest == context.cursor:
         return dg.SensorResult(skip_reason="The policy files have not changed.", cursor=digest)
-    if wait := why_wait(context.instance, resources.names, _JUDGING, "candidate_marks"):
+    if wait := why_wait(context.instance, resources.names, "candidate_marks"):
         # The run may have loaded the files already; once it is over, the book says what is left to do.
         return dg.SensorResult(skip_reason=f"The policy files changed. {wait}")
     at, present = now(), list_datasets(retention)
@@ -192,7 +191,6 @@ _RETRY_AFTER = timedelta(hours=1)
 _LOOK_AGAIN = timedelta(hours=20)
 # some builds of SQLite take no more in one statement
 _KEYS = 10_000
-_SWEEPING = (SWEEP.job, SWEEP.over_partitions, CYCLE.job)
 
 # Dagster warns of its own parameter for every sensor that has jobs; whoever loads definitions can do nothing about it.
 warnings.filterwarnings("ignore", "Parameter `owners` of initializer `SensorDefinition", dg.BetaWarning)
@@ -203,7 +201,7 @@ SensorFunction = Callable[[dg.SensorEvaluationContext, Resources], dg.SensorResu
 def sensors(settings: Settings, names: Names, jobs: Mapping[str, Any]) -> list[dg.SensorDefinition]:
     """Make the sensors. Those run from the start that the settings ask for, the others wait for a person to start them."""
     wanted = settings.automation
-    evaluate, sweep = ([jobs[names.of(job.job)], jobs[names.of(job.over_partitions)]] for job in (EVALUATE, SWEEP))
+    evaluate, sweep = jobs[names.of(EVALUATE.job)], jobs[names.of(SWEEP.job)]
     return [
         _sensor(names, dataset_discovery, None, _DISCOVERY, wanted.discover),
         _sensor(names, policy_files, evaluate, _DISCOVERY, wanted.policies),
@@ -213,11 +211,9 @@ def sensors(settings: Settings, names: Names, jobs: Mapping[str, Any]) -> list[d
     ]
 
 
-def _sensor(
-    names: Names, evaluate: SensorFunction, jobs: list[Any] | None, every: Duration, is_on: bool
-) -> dg.SensorDefinition:
+def _sensor(names: Names, evaluate: SensorFunction, job: Any, every: Duration, is_on: bool) -> dg.SensorDefinition:
     @dg.sensor(
-        jobs=jobs,
+        job=job,
         name=names.of(evaluate.__name__),
         minimum_interval_seconds=int(every.length.total_seconds()),
         description=inspect.getdoc(evaluate),
@@ -289,7 +285,7 @@ def sweep_tick(context: dg.SensorEvaluationContext, resources: Resources) -> dg.
     if not due and (last is None or datetime.fromtimestamp(last.timestamp, UTC) > at - _LOOK_AGAIN):
         return dg.SensorResult(skip_reason="No mark is due.")
     # A courtesy: the lease in the ledger keeps two sweeps from one dataset.
-    if wait := why_wait(context.instance, resources.names, _SWEEPING, asset):
+    if wait := why_wait(context.instance, resources.names, asset):
         return dg.SensorResult(skip_reason=f"{len(due):,} datasets have due marks. {wait}")
     if not due:
         # An empty sweep puts on record that somebody looked and nothing was due.
@@ -318,7 +314,7 @@ def schedules(automation: AutomationSettings, names: Names, jobs: Mapping[str, A
             name=names.of(name),
             cron_schedule=cron,
             job_name=names.of(job.job),
-            run_config_fn=_ended_day if job is REPORT else None,
+            run_config_fn=partial(_ended_day, names) if job is REPORT else None,
             tags={KIND: job.name},
             execution_timezone="UTC",
             description=description,
@@ -333,5 +329,5 @@ def schedules(automation: AutomationSettings, names: Names, jobs: Mapping[str, A
     ]
 
 
-def _ended_day(context: dg.ScheduleEvaluationContext) -> dict[str, Any]:
-    return {"as_of": text_of(context.scheduled_execution_time - timedelta(microseconds=1))}
+def _ended_day(names: Names, context: dg.ScheduleEvaluationContext) -> dict[str, Any]:
+    return step_config(names, as_of=text_of(context.scheduled_execution_time - timedelta(microseconds=1)))

@@ -13,7 +13,7 @@ import dagster as dg
 from dagster_pyspark import LazyPySparkResource
 
 from retention_assets.dagster.automation import schedules, sensors
-from retention_assets.dagster.jobs import asset_jobs, chain, operation_jobs
+from retention_assets.dagster.jobs import ASSET_JOBS, chain, operation_jobs
 from retention_assets.dagster.naming import RESOURCES, Names
 from retention_assets.dagster.step import QuietSparkResource
 from retention_assets.dagster.stores import store_assets
@@ -100,7 +100,8 @@ def embedded_defs(settings: Settings, key_prefix: str | Sequence[str] = (), **ov
     stores = store_assets(settings, names)
     sources = [store.key for store in stores]
     assets = chain(names, settings.dagster, sources, _freshness_policies(settings.automation))
-    jobs = {job.name: job for job in (*asset_jobs(names), *operation_jobs(settings, names))}
+    asset_jobs = (job.define(names) for job in ASSET_JOBS)
+    jobs = {job.name: job for job in (*asset_jobs, *operation_jobs(settings, names))}
     return dg.Definitions(
         assets=[*stores, assets],
         jobs=jobs.values(),

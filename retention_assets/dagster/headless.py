@@ -3,7 +3,7 @@
 import logging
 import os
 import sys
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -14,10 +14,10 @@ from uuid import uuid4
 import dagster as dg
 
 from retention_assets.dagster.build import build_defs
-from retention_assets.dagster.jobs import ASSET_JOBS
+from retention_assets.dagster.jobs import ASSET_JOBS, step_config
 from retention_assets.dagster.naming import Names
 from retention_assets.dagster.partitions import WITHOUT_PAGES
-from retention_assets.dagster.step import ACTOR_TAG, STARTING
+from retention_assets.dagster.step import ACTOR_TAG, ASSET, STARTING
 from retention_assets.environment import Environment
 from retention_assets.errors import BadInput
 from retention_assets.frames.log import fault_sentence
@@ -27,8 +27,6 @@ from retention_assets.render.text import visible_note
 from retention_assets.settings.model import Settings
 from retention_assets.sweep.preconditions import TAG
 
-# Dagster's message for each step that follows a failed one
-_NOT_BEGUN = "Dependencies for step "
 _LEVELS = logging.getLevelNamesMapping()
 
 
@@ -71,17 +69,17 @@ def run_job(
     `accept_large` is for jobs that sweep: they do it also where that takes more than usual.
     """
     at = Environment(settings).instant(as_of)
-    name = next(each.job for each in ASSET_JOBS if each.name == job)
-    definition = build_defs(settings).resolve_job_def(Names(settings.dagster.key_prefix).of(name))
+    name, names = next(each.job for each in ASSET_JOBS if each.name == job), Names(settings.dagster.key_prefix)
+    definition = build_defs(settings).resolve_job_def(names.of(name))
+    given = {"as_of": text_of(as_of) if as_of else "", "datasets": list(datasets), "accept_large": accept_large}
     # Dagster's own console would show every failure as a trace of its internals; the result has it as a sentence.
-    config: dict[str, Any] = {"as_of": text_of(as_of) if as_of else "", "datasets": list(datasets), "log_level": "CRITICAL"}
-    if accept_large:
-        config["accept_large"] = True
+    config = {**step_config(names, **given), "loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
     run_id = str(uuid4())
     # The instance of DAGSTER_HOME, so that the UI shows the run.
     with dg.DagsterInstance.get() if os.environ.get("DAGSTER_HOME") else dg.DagsterInstance.ephemeral() as instance:
-        given = {TAG: str(confirmed or ""), ACTOR_TAG: actor or ""}
-        tags = {name: value for name, value in given.items() if value} | (WITHOUT_PAGES if instance.is_ephemeral else {})
+        tags = {name: value for name, value in ((TAG, str(confirmed or "")), (ACTOR_TAG, actor or "")) if value} | (
+            WITHOUT_PAGES if instance.is_ephemeral else {}
+        )
         instance.add_event_listener(run_id, partial(_tell, least=_LEVELS[log_level.upper()]))
         result = definition.execute_in_process(
             run_config=config, instance=instance, raise_on_error=False, run_id=run_id, tags=tags
@@ -91,17 +89,18 @@ def run_job(
         for event in result.all_events
         if event.is_step_materialization and event.asset_key
     }
-    checks = [(event.step_key, event.event_specific_data) for event in result.all_events]
-    red = [(step, check) for step, check in checks if isinstance(check, dg.AssetCheckEvaluation) and not check.passed]
-    bad_input, failures = _failures(result, {step for step, check in red if check.blocking})
+    checks = [event.event_specific_data for event in result.all_events]
+    red = [check for check in checks if isinstance(check, dg.AssetCheckEvaluation) and not check.passed]
     failed, refused = _troubles(said)
     broken = [
         f"check {check.check_name} of {check.asset_key.to_user_string()} failed: {check.description}"
-        for _, check in red
+        for check in red
         if check.blocking
     ]
+    # A failed check that stopped the run is all that is to say of it.
+    bad_input, failures = ((), ()) if broken else _failures(result)
     warnings = [
-        f"check {check.check_name}: {check.description}" for _, check in red if check.severity is dg.AssetCheckSeverity.WARN
+        f"check {check.check_name}: {check.description}" for check in red if check.severity is dg.AssetCheckSeverity.WARN
     ]
     return JobResult(result.run_id, at, said, bad_input, (*broken, *failures, *failed), refused, tuple(warnings))
 
@@ -114,7 +113,7 @@ def _tell(entry: dg.EventLogEntry, least: int) -> None:
         return
     event = entry.dagster_event
     level = entry.level if isinstance(entry.level, int) else _LEVELS[entry.level.upper()]
-    if level < least or (least > logging.DEBUG and (event is not None or entry.user_message.startswith(_NOT_BEGUN))):
+    if level < least or (least > logging.DEBUG and event is not None):
         return
     at = datetime.fromtimestamp(entry.timestamp, UTC)
     words = visible_note(entry.user_message or entry.message)
@@ -136,23 +135,21 @@ def plain_metadata(metadata: Mapping[str, dg.MetadataValue]) -> dict[str, Any]:
     return {**plain, **data}
 
 
-def _failures(result: dg.ExecuteInProcessResult, checked: Container[str | None]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _failures(result: dg.ExecuteInProcessResult) -> tuple[tuple[str, ...], tuple[str, ...]]:
     bad_input, failed = list[str](), list[str]()
     for event in result.get_step_failure_events():
-        if event.step_key in checked:
-            # The check is reported already, and nothing else of the step failed.
-            continue
-        data = event.step_failure_data
+        data, failure = event.step_failure_data, event.step_failure_data.user_failure_data
         # The last cause is the first that went wrong.
         errors = [data.error] if data.error else []
         while errors and errors[-1].cause:
             errors.append(errors[-1].cause)
-        description = data.user_failure_data.description if data.user_failure_data else None
+        description = failure.description if failure else None
+        words = description or (errors[-1].message.strip() if errors else "no error was given")
         if any(error.cls_name == BadInput.__name__ for error in errors):
-            bad_input.append(description or errors[-1].message.strip())
+            bad_input.append(words)
         else:
-            words = description or (errors[-1].message.strip() if errors else "no error was given")
-            failed.append(f"{event.step_key} failed: {words}")
+            asset = failure.metadata.get(ASSET) if failure else None
+            failed.append(f"{asset.value if asset else event.step_key} failed: {words}")
     return tuple(bad_input), tuple(failed)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import dagster as dg
 
 from retention_assets.dagster.naming import BY_STORE, Names
-from retention_assets.dagster.step import Metadata, Step, sentences_of_faults
+from retention_assets.dagster.step import Metadata, Step
 from retention_assets.datasets import by_store
 from retention_assets.ledger import Ledger
 from retention_assets.policy.sentences import count
@@ -28,6 +28,8 @@ from retention_assets.settings.sections import DagsterSettings
 WITHOUT_PAGES = {"retention/pages": "none"}
 # beyond, a step writes no events for partitions
 _MOST_PARTITIONS = 1_000
+# beyond, the page of a day is written in full once only
+_MOST_WHOLE_PAGES = 100
 _NUMBER = re.compile(r"\d+")
 # characters of a fault that a page shows without a click
 _MOST_WORDS = 800
@@ -110,6 +112,8 @@ def few(step: Step, datasets: Sequence[str]) -> Sequence[str]:
 
 
 def _of_store(store: str, pages: Sequence[DatasetPage]) -> DatasetPage:
+    if pages[0].dataset == store:
+        return pages[0]
     refused = [page for page in pages if page.refused is not None]
     numbers: dict[str, Any] = {}
     for page in pages:
@@ -121,6 +125,17 @@ def _of_store(store: str, pages: Sequence[DatasetPage]) -> DatasetPage:
         f"{len(names):,} refused: {named(names)}" if names else "",
     ]
     return DatasetPage(store, paragraph(sentences), numbers)
+
+
+def numbers_of(metadata: Metadata) -> dict[str, Any]:
+    """Numbers of a page that are its own, and not Dagster's."""
+    return {name: value for name, value in metadata.items() if isinstance(value, int | float) and "/" not in name}
+
+
+def _lead(metadata: Metadata, summary: str, prefix: str = "") -> Metadata:
+    """The sentence and the numbers with which a page begins."""
+    numbers = {f"{prefix}{name}": value for name, value in numbers_of(metadata).items()}
+    return {summary: metadata["summary"], **numbers}
 
 
 Work = Callable[[Step, Ledger], Metadata]
@@ -137,39 +152,36 @@ class RetentionAsset:
     work: Work
     kinds: frozenset[str]
     deps: tuple[str, ...]
-    partitioned: bool
+    # where lists of datasets, and partitions that differ, have pages
     pages: Pages | None
+    # its page is about the day, whichever partition made it
+    is_daily: bool
 
     @property
     def name(self) -> str:
         return self.work.__name__
 
-    def make(self, step: Step, result: type[dg.MaterializeResult[Any]] | type[dg.AssetMaterialization]) -> Iterator[Any]:
-        """Do the work of a step and yield its events; `result` is the kind of the one about a whole run over a list."""
+    def make(self, step: Step) -> Iterator[Any]:
+        """Do the work of a step and yield its events: of partitions, then of the whole run."""
         metadata, pages = self.do(step)
-        keys = step.datasets.keys
-        if self.pages is None or keys is None:
-            # Dagster shows the last event of an asset.
-            yield from partition_events(step, pages)
-            yield result(asset_key=step.key, metadata=metadata)
-            return
-        # Dagster writes the metadata of a result once for each partition. So each dataset's page is an event of its own, and so
-        # is, as the last one, the page about all of them.
-        is_single = len(keys) == 1 and not step.datasets.keys_are_stores
-        own = next(iter(pages), None) if is_single else None
-        # Dagster ends a backfill at an event of a partitioned asset that names no partition, unless it is an observation. Of
-        # events that it shows as the asset's page, the last one is then some partition's.
-        is_backfill = BACKFILL in step.run.tags
-        opening = {"all partitions of the run": metadata["summary"]} if is_backfill else {}
-        yield dg.MaterializeResult(asset_key=step.key, metadata={**opening, **(own.metadata if own else {})})
-        is_few = len(keys) <= _MOST_PARTITIONS
-        shown = [page for page in pages if page is not own and (is_few or page.refused is not None)]
-        yield from partition_events(step, shown, opening)
+        keys, is_backfill = step.datasets.keys, BACKFILL in step.run.tags
+        opening = _lead(metadata, "all partitions of the run", "all: ") if is_backfill else {}
+        # Dagster takes no result in a run without partitions, and in others copies its metadata to each: pages are events.
+        if keys is not None and self.is_daily:
+            shared, pages = metadata if len(keys) <= _MOST_WHOLE_PAGES else _lead(metadata, "summary"), []
+            yield dg.MaterializeResult(asset_key=step.key, metadata=shared)
+        elif keys is not None:
+            own = pages[:1] if len(keys) == 1 and not step.datasets.keys_are_stores else []
+            yield dg.MaterializeResult(asset_key=step.key, metadata={**opening, **(own[0].metadata if own else {})})
+            pages = [page for page in pages[len(own) :] if len(keys) <= _MOST_PARTITIONS or page.refused is not None]
+        yield from partition_events(step, pages, opening)
+        # Dagster shows the last event of an asset as its page. It ends a backfill at an event of a partitioned asset that names
+        # no partition, unless it is an observation.
         yield (dg.AssetObservation if is_backfill else dg.AssetMaterialization)(asset_key=step.key, metadata=metadata)
 
     def do(self, step: Step) -> tuple[Metadata, list[DatasetPage]]:
         """Do the work of a step, in a warehouse that belongs to its ledger; its metadata, and pages of single datasets."""
-        with sentences_of_faults(), step.within_ledger() as (opened, ledger):
+        with step.within_ledger() as (opened, ledger):
             opened.warehouse.head_file.check_owner(ledger.database)
             metadata = self.work(opened, ledger)
             if self.pages is None or WITHOUT_PAGES.items() <= step.run.tags.items():
@@ -190,15 +202,15 @@ class RetentionAsset:
             kinds=set(self.kinds),
             metadata=_code_reference(self.work, catalog.source),
             freshness_policy=freshness,
-            partitions_def=dg.DynamicPartitionsDefinition(name=names.datasets) if self.partitioned else None,
+            partitions_def=dg.DynamicPartitionsDefinition(name=names.datasets),
         )
 
 
 def retention_asset(
-    *, kinds: Collection[str], deps: Sequence[str] = (), partitioned: bool = True, pages: Pages | None = None
+    *, kinds: Collection[str], deps: Sequence[str] = (), pages: Pages | None = None, is_daily: bool = False
 ) -> Callable[[Work], RetentionAsset]:
     """Declare a function as the work of an asset; `pages` says what the asset shows of single datasets."""
-    return lambda work: RetentionAsset(work, frozenset(kinds), tuple(deps), partitioned, pages)
+    return lambda work: RetentionAsset(work, frozenset(kinds), tuple(deps), pages, is_daily)
 
 
 def _code_reference(work: Work, source: str | None) -> dict[str, Any]:

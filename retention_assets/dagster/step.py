@@ -1,7 +1,7 @@
-"""A step of a run: its form in the launchpad, its Spark session, and what it works on."""
+"""A step of a run: its Spark session, and what it works on."""
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -10,22 +10,21 @@ from typing import TYPE_CHECKING, Any, Self
 
 import dagster as dg
 from dagster_pyspark import LazyPySparkResource
-from pydantic import Field, PrivateAttr
+from pydantic import PrivateAttr
 
 from retention_assets.clock import now
+from retention_assets.dagster.forms import StepConfig
 from retention_assets.dagster.naming import BY_STORE, RESOURCES, Names
 from retention_assets.datasets import DatasetFilter
 from retention_assets.environment import Environment
-from retention_assets.errors import BadInput, Problem, Refused, quote
+from retention_assets.errors import BadInput, Refused
 from retention_assets.failures import failure_text
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.evaluations import Publication
-from retention_assets.people.operation import Request
 from retention_assets.pipeline.preflight import PreflightTask, check_cluster
 from retention_assets.pipeline.spark import is_running, session_of
 from retention_assets.pipeline.stage import Source
 from retention_assets.pipeline.warehouse import Warehouse
-from retention_assets.policy.durations import EXPECTED_MOMENT, parse_moment
 from retention_assets.render.text import visible
 from retention_assets.settings.reach import is_local_master
 from retention_assets.settings.secrets import masked, masked_fault
@@ -33,42 +32,9 @@ from retention_assets.settings.secrets import masked, masked_fault
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_INSTANT = "An instant, such as 2026-03-01, or 7d for 7 days before the launch; now by default."
-
-
-class AsOfConfig(Request):
-    """The instant at which to judge."""
-
-    as_of: str = Field(default="", description=_INSTANT)
-
-    def given(self, run_made_at: Callable[[], datetime] = now) -> datetime | None:
-        """The instant, if one was given. Steps say when their run was made, so that all of them find the same one."""
-        if not self.as_of:
-            return None
-        try:
-            return parse_moment(self.as_of.strip(), run_made_at())
-        except (ValueError, OverflowError) as fault:
-            raise BadInput(Problem(str(fault), key="as_of", value=quote(self.as_of), expected=EXPECTED_MOMENT)) from None
-
-
-class JudgingConfig(AsOfConfig):
-    """Instant and datasets of a run."""
-
-    datasets: tuple[str, ...] = Field(
-        default=("*",), description="Globs over store/name, such as 'lake/raw.*'. A dataset matches if one of them does."
-    )
-
-
-class SweepConfig(JudgingConfig):
-    """Instant, datasets and consent of a sweep."""
-
-    accept_large: bool = Field(
-        default=False,
-        description="Sweep even if far more would go than on any of the last 30 days, which the `brake` of the settings stops.",
-    )
-
-
 STARTING = "Starting Spark …"
+# metadata of a failure: the asset that a step was making
+ASSET = "asset"
 
 
 class QuietSparkResource(LazyPySparkResource):
@@ -230,16 +196,11 @@ class Resources:
     names: Names
 
     def step(
-        self, context: dg.OpExecutionContext, key: dg.AssetKey, config: AsOfConfig, partitions: frozenset[str] | None = None
+        self, context: dg.OpExecutionContext, key: dg.AssetKey, config: StepConfig, partitions: frozenset[str] | None
     ) -> Step:
         """A step that makes an asset, about the datasets of a configuration; of a run over partitions, about those alone."""
-        globs = config.datasets if isinstance(config, JudgingConfig) else ("*",)
-        datasets = DatasetFilter(globs, partitions, self.retention.settings.partition_by == BY_STORE)
-        try:
-            given = config.given(partial(_made_at, context))
-            as_of = self.retention.instant(given)
-        except (Refused, BadInput) as fault:
-            raise dg.Failure(str(fault), allow_retries=False) from None
+        datasets = DatasetFilter(tuple(config.datasets), partitions, self.retention.settings.partition_by == BY_STORE)
+        given = config.given(partial(_made_at, context))
         context.log.addFilter(show_unseen)
         return Step(
             key,
@@ -250,9 +211,9 @@ class Resources:
             self.pyspark,
             self.warehouse,
             datasets,
-            as_of,
+            self.retention.instant(given),
             given,
-            isinstance(config, SweepConfig) and config.accept_large,
+            config.accept_large,
         )
 
 
@@ -281,13 +242,13 @@ def masking_faults() -> Iterator[None]:
         if (harmless := masked_fault(fault)) is fault:
             raise
         if isinstance(fault, dg.Failure):
-            raise dg.Failure(masked(fault.description or ""), allow_retries=fault.allow_retries) from harmless
+            raise dg.Failure(masked(fault.description or ""), fault.metadata, allow_retries=fault.allow_retries) from harmless
         raise harmless from None
 
 
 @contextmanager
-def sentences_of_faults() -> Iterator[None]:
-    """Turn refusals and failures of a step into sentences without secrets. Dagster's log keeps the trace."""
+def sentences_of_faults(asset: str | None = None) -> Iterator[None]:
+    """Turn refusals and failures into sentences without secrets. Dagster's log keeps traces, of refusals those of assets."""
     with masking_faults():
         try:
             yield
@@ -295,4 +256,6 @@ def sentences_of_faults() -> Iterator[None]:
             sentence = None if isinstance(fault, dg.Failure) else failure_text(fault)
             if sentence is None:
                 raise
-            raise dg.Failure(sentence, allow_retries=not isinstance(fault, Refused | BadInput)) from fault
+            is_refusal = isinstance(fault, Refused | BadInput)
+            shown = None if is_refusal and asset is None else fault
+            raise dg.Failure(sentence, {ASSET: asset} if asset else None, allow_retries=not is_refusal) from shown

@@ -112,11 +112,10 @@ def store_health(context: dg.SensorEvaluationContext, resources: Resources) -> d
             for asset, checks in CHECKS.items()
             for check in checks
         ]
-        pages = list(state_events(context.instance, resources, ledger))
         changes = list(_changes(context.instance, resources, states))
     sentences = [f"{row.dataset} is away since {row.since:%Y-%m-%d %H:%M} UTC: {row.what.rstrip('.')}." for row in away]
     reason = visible(" ".join(sentences)) or f"Each of {len(resources.retention.settings.stores):,} stores answers."
-    return dg.SensorResult(asset_events=[*pages, *changes], skip_reason=reason)
+    return dg.SensorResult(asset_events=[*state_events(context.instance, resources), *changes], skip_reason=reason)
 
 
 def _changes(

@@ -12,7 +12,8 @@ from typing import Any
 import dagster as dg
 
 from retention_assets.dagster.check_queries import check_result
-from retention_assets.dagster.partitions import DatasetPage, few, retention_asset
+from retention_assets.dagster.naming import BY_STORE
+from retention_assets.dagster.partitions import DatasetPage, few, numbers_of, retention_asset
 from retention_assets.dagster.step import Metadata, Resources, Step
 from retention_assets.datasets import by_store, store_of
 from retention_assets.errors import Refused
@@ -260,7 +261,14 @@ _WEEK = 7
 _DAYS_AHEAD = 8
 
 
-@retention_asset(kinds={"html"}, deps=["swept_transactions"], partitioned=False)
+def _pages_of_reports(run: Step, ledger: Ledger, metadata: Metadata) -> Iterator[DatasetPage]:
+    judged = run.datasets.select(ledger.publications.datasets(run.sibling("candidate_marks").to_user_string()))
+    # Stores are no datasets, of which a page adds up the numbers: the report is the same for each.
+    keys = by_store(judged) if run.retention.settings.partition_by == BY_STORE else judged
+    return (DatasetPage(key, metadata["summary"].value, numbers_of(metadata)) for key in few(run, list(keys)))
+
+
+@retention_asset(kinds={"html"}, deps=["swept_transactions"], pages=_pages_of_reports, is_daily=True)
 def purge_report(run: Step, ledger: Ledger) -> Metadata:
     """The present state, the next marks to go, the deletions of the last seven days, and the day's report.
 
@@ -359,16 +367,18 @@ def _state_page(state: _State, ledger: Ledger, entries: Mapping[str, Any]) -> tu
     return report, plots, page(summary, {"week in full": week, "day in full": rows}, numbers, data, shown)
 
 
-def state_events(instance: dg.DagsterInstance, resources: Resources, ledger: Ledger) -> Iterator[dg.AssetMaterialization]:
+def state_events(instance: dg.DagsterInstance, resources: Resources) -> Iterator[dg.AssetMaterialization]:
     """Bring the page of `purge_report` up to date where something else than a report changed the ledger."""
-    key, retention = resources.names.key(purge_report.name), resources.retention.within(ledger)
+    key = resources.names.key(purge_report.name)
     records = instance.fetch_materializations(key, limit=1).records
     last = records[0].asset_materialization if records else None
     if last is None:
         return
-    state, before = _State.read(ledger, last_seen(retention, ledger)), last.metadata.get(DATA)
+    before = last.metadata.get(DATA)
     data = before.data if isinstance(before, dg.JsonMetadataValue) else None
-    if not isinstance(data, Mapping) or data.get("state") != state.data:
-        entries = {"page": last.metadata["page"]} if "page" in last.metadata else {}
-        *_, metadata = _state_page(state, ledger, entries)
-        yield dg.AssetMaterialization(key, metadata=metadata)
+    with resources.retention.ledger() as ledger:
+        state = _State.read(ledger, last_seen(resources.retention.within(ledger), ledger))
+        if not isinstance(data, Mapping) or data.get("state") != state.data:
+            entries = {"page": last.metadata["page"]} if "page" in last.metadata else {}
+            *_, metadata = _state_page(state, ledger, entries)
+            yield dg.AssetMaterialization(key, metadata=metadata)

@@ -3,13 +3,20 @@
 Belongs here: evaluating a sensor, running a job, and creating a run that nobody executes. Not what should come of any.
 """
 
+import logging
 import re
-from collections.abc import Callable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
 import dagster as dg
 from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
+from dagster._core.test_utils import create_test_daemon_workspace_context
+from dagster._core.workspace.context import WorkspaceProcessContext
+from dagster._core.workspace.load_target import ModuleTarget
+from dagster._daemon.backfill import execute_backfill_iteration
 
 from retention_assets.dagster import build
 from retention_assets.definitions import build_defs
@@ -49,9 +56,10 @@ def resource(defs: dg.Definitions, name: str) -> Any:
 
 
 def run(settings: Settings, instance: dg.DagsterInstance, job: str, config: Mapping[str, Any]) -> dg.ExecuteInProcessResult:
-    """A job of the definitions, with the configuration that a launchpad or a request has."""
+    """A job of the definitions, with what a person types into its form; one of assets over a list of datasets."""
     definition = _definitions(settings).resolve_job_def(job)
-    return definition.execute_in_process(run_config=dict(config), instance=instance, raise_on_error=False)
+    typed = dict(config) if definition.config_mapping else step_config(**config)
+    return definition.execute_in_process(run_config=typed, instance=instance, raise_on_error=False)
 
 
 def shown(result: dg.ExecuteInProcessResult) -> dict[str, Any]:
@@ -93,6 +101,34 @@ def materialize(
     job = _definitions(settings).resolve_implicit_global_asset_job_def()
     keys = [dg.AssetKey(name) for name in assets]
     return job.execute_in_process(run_config=config, instance=instance, asset_selection=keys, raise_on_error=False, **how)
+
+
+def typed(request: Any) -> dict[str, Any]:
+    """The fields of the step's form, as a request of a sensor or schedule fills them in."""
+    return {name: value for step in request.run_config["ops"].values() for name, value in step["config"].items()}
+
+
+# Settings of an instance whose runs are executed by whoever launches them.
+LAUNCHED_HERE = {
+    "run_coordinator": {"module": "dagster._core.run_coordinator", "class": "DefaultRunCoordinator"},
+    "run_launcher": {"module": "dagster._core.launcher.sync_in_memory_run_launcher", "class": "SyncInMemoryRunLauncher"},
+}
+
+
+@contextmanager
+def workspace_of(instance: dg.DagsterInstance) -> Iterator[WorkspaceProcessContext]:
+    """Definitions as Dagster's daemon finds them. Only for a program that ends soon: Dagster leaves event loops open."""
+    # Dagster's own backfill calls what it deprecates.
+    warnings.simplefilter("ignore", DeprecationWarning)
+    target = ModuleTarget("retention_assets.definitions", "defs", working_directory=None, location_name="retention_assets")
+    with create_test_daemon_workspace_context(target, instance) as workspace:
+        yield workspace
+
+
+def run_backfills(workspace: WorkspaceProcessContext) -> None:
+    """Do as Dagster's daemon does with backfills, until those that run here have ended."""
+    for _ in range(5):
+        assert not any(execute_backfill_iteration(workspace, logging.getLogger("backfill")))
 
 
 def without_run(value: Any) -> Any:

@@ -39,9 +39,7 @@ def surface(defs: dg.Definitions) -> Mapping[str, Any]:
         "jobs": {
             job.name: {
                 "steps": [node.name for node in job.nodes_in_topological_order],
-                "config": sorted(_fields(job.config_mapping.config_schema.config_type))
-                if job.config_mapping and job.config_mapping.config_schema
-                else [],
+                "config": _form(job),
                 "pools": sorted({pool for node in job.nodes for pool in getattr(node.definition, "pools", ())}),
             }
             for job in sorted(jobs, key=lambda job: job.name)
@@ -72,6 +70,13 @@ def all_on() -> dg.Definitions:
     minute = parse_duration("1m")
     on = AutomationSettings(discover=True, policies=True, report=True, verify=True, sweep=minute, evaluate=minute)
     return build_defs(Settings(automation=on, dagster=DagsterSettings(jobs="all")))
+
+
+def _form(job: dg.JobDefinition) -> list[str]:
+    """What a launch may say: fields that stand at the top, or those of the one step."""
+    (op,) = job.nodes
+    schema = job.config_mapping.config_schema if job.config_mapping else op.definition.config_schema
+    return sorted(_fields(schema.config_type)) if schema else []
 
 
 def _config(repository: dg.RepositoryDefinition, asset: str) -> list[str]:

@@ -1,12 +1,10 @@
-"""Runs of assets, which are one step: all of a partition, each asset alone, checks alone, a report without partitions; and what
-a failed blocking check keeps from being deleted.
+"""Runs of assets, which are one step: over a list, a partition, a range, in a backfill, each asset alone, checks alone; and what a
+failed blocking check keeps from being deleted.
 
 Belongs here: which assets and checks a run of the step makes, and in which order. What an asset computes is tested where it is.
 """
 
-import logging
 import os
-import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,14 +13,20 @@ from typing import Any
 import dagster as dg
 import pytest
 from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
-from dagster._core.test_utils import create_test_daemon_workspace_context
-from dagster._core.workspace.load_target import ModuleTarget
-from dagster._daemon.backfill import execute_backfill_iteration
 
+from retention_assets.dagster import partitions
 from retention_assets.dagster.check_queries import CHECKS
 from retention_assets.definitions import build_defs
 from retention_assets.ledger import Violation
-from retention_assets_tests.dagster.launch import evaluations, failure, step_config
+from retention_assets_tests.dagster.launch import (
+    LAUNCHED_HERE,
+    evaluations,
+    failure,
+    run,
+    run_backfills,
+    step_config,
+    workspace_of,
+)
 from retention_assets_tests.forked import forking
 from retention_assets_tests.ledger.states import write_past_ledger
 from retention_assets_tests.local_spark import place_here
@@ -32,6 +36,7 @@ HISTORY = "main: S1:SNAPSHOT@90d=10 - S2:SNAPSHOT@80d=10 - S3:SNAPSHOT@1d=10"
 WHOLE = {"S1", "S2", "S3"}
 ALL = ("retention_policies", "transaction_log", "branch_views", "candidate_marks", "swept_transactions", "purge_report")
 RANGE = {"dagster/asset_partition_range_start": "lake/d", "dagster/asset_partition_range_end": "lake/e"}
+BACKFILL = {"dagster/backfill": "b"}
 pytestmark = pytest.mark.usefixtures("local_spark")
 
 
@@ -90,26 +95,56 @@ def test_all_of_a_partition_is_one_step(lake: Lake, instance: dg.DagsterInstance
     result = launch(lake, instance, partition_key="lake/d")
     assert [event.step_key for event in result.all_events if event.is_step_start] == ["retention"]
     assert (result.success, evaluated(result)) == (True, dict.fromkeys(names(CHECKS), True))
-    alone: set[str | None] = {None}
-    assert made(result) == {name: alone if name in ("retention_policies", "purge_report") else {"lake/d", None} for name in ALL}
+    assert made(result) == {name: {"lake/d", None} for name in ALL}
     assert (lake.there(), lake.there("lake/e")) == ({"S3"}, WHOLE)
 
 
 def test_each_asset_alone_is_made_with_its_checks_and_nothing_else_is(lake: Lake, instance: dg.DagsterInstance) -> None:
     for name in ALL:
-        how: dict[str, Any] = {} if name in ("retention_policies", "purge_report") else {"partition_key": "lake/d"}
-        result = launch(lake, instance, [name], as_of=MARKED, **how)
+        result = launch(lake, instance, [name], as_of=MARKED, partition_key="lake/d")
         assert (result.success, set(made(result)), set(evaluated(result))) == (True, {name}, names([name])), name
     assert set(lake.statuses().values()) == {"MARKED"}
 
 
 def test_a_run_that_names_no_partition_does_nothing(lake: Lake, instance: dg.DagsterInstance) -> None:
     lake.marks()
-    result = launch(lake, instance, ["swept_transactions", "purge_report"])
-    assert (result.success, made(result), lake.there()) == (False, {}, WHOLE)
-    assert "this run names none" in failure(result)
-    result = launch(lake, instance, ["retention_policies", "purge_report"])
-    assert (result.success, set(made(result))) == (True, {"retention_policies", "purge_report"})
+    for assets in (ALL, ["swept_transactions", "purge_report"], ["purge_report"]):
+        result = launch(lake, instance, assets)
+        assert (result.success, made(result), lake.there()) == (False, {}, WHOLE)
+        assert "this run names none" in failure(result)
+
+
+def test_a_job_over_a_list_is_the_same_step_without_partitions(lake: Lake, instance: dg.DagsterInstance) -> None:
+    """What it logs says of checks that they were evaluated, and of each dataset and of the report that they were made."""
+    lake.marks()
+    result = run(lake.settings, instance, "delete_cycle", {"as_of": DUE.isoformat(), "datasets": ["lake/d"]})
+    assert [event.step_key for event in result.all_events if event.is_step_start] == ["retention"]
+    assert (result.success, evaluated(result)) == (True, dict.fromkeys(names(CHECKS), True))
+    assert made(result) == {name: {None} if name == "retention_policies" else {"lake/d", None} for name in ALL}
+    assert (lake.there(), lake.there("lake/e")) == ({"S3"}, WHOLE)
+    keys = [check.key(dg.AssetKey(asset)) for asset, checks in CHECKS.items() for check in checks]
+    records = [instance.get_latest_asset_check_evaluation_record(key) for key in keys]
+    assert {record.status.value if record else None for record in records} == {"SUCCEEDED"}
+
+
+def test_the_page_of_a_day_is_the_same_whichever_partition_made_it(
+    lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where partitions are many it stands in full in the last event alone."""
+    lake.marks()
+    assert launch(lake, instance, tags=RANGE).success
+    first, *others = metadata_of(instance, "purge_report")
+    assert [first, first] == others
+    assert {"summary", "by policy", "data", "marked"} <= set(first)
+    monkeypatch.setattr(partitions, "_MOST_WHOLE_PAGES", 1)
+    assert launch(lake, instance, ["purge_report"], tags=RANGE).success
+    whole, *short = metadata_of(instance, "purge_report")[:3]
+    assert "by policy" in whole
+    assert [page["summary"] for page in short] == [whole["summary"]] * 2
+    assert "by policy" not in short[0]
+    result = launch(lake, instance, ["purge_report"], tags={**RANGE, **BACKFILL})
+    assert made(result) == {"purge_report": {"lake/d", "lake/e"}}
+    assert len(result.get_asset_observation_events()) == 1
 
 
 # --- blocking checks ---
@@ -125,6 +160,54 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
         monkeypatch.setitem(CHECKS, asset, tuple(broken))
 
     return fail
+
+
+@pytest.mark.parametrize("kind", ["list", "partition", "range", "backfill", "store"])
+def test_a_failed_check_of_the_marks_stops_the_sweep_in_each_kind_of_run(
+    lake: Lake, instance: dg.DagsterInstance, failing: Callable[[str, str], None], kind: str
+) -> None:
+    if kind == "store":
+        lake.configures(partition_by="store")
+        instance.add_dynamic_partitions("datasets", ["lake"])
+    lake.marks()
+    failing("candidate_marks", "limits_are_respected")
+    before = lake.left()
+    if kind == "list":
+        result = run(lake.settings, instance, "delete_cycle", {"as_of": DUE.isoformat()})
+    elif kind in ("partition", "store"):
+        result = launch(lake, instance, partition_key="lake/d" if kind == "partition" else "lake")
+    else:
+        result = launch(lake, instance, tags={**RANGE, **(BACKFILL if kind == "backfill" else {})})
+    assert failure(result) == "The run stops here. limits_are_respected failed. 1 violation in 1 dataset. lake/d: wrong"
+    assert set(made(result)) == set(ALL[:4])
+    assert evaluated(result)["limits_are_respected"] is False
+    assert lake.left() == before
+
+
+def test_a_retry_from_failure_of_a_run_over_partitions_begins_with_the_asset_whose_check_failed(
+    lake: Lake, instance: dg.DagsterInstance, failing: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.marks()
+    before, sound = lake.left(), CHECKS["candidate_marks"]
+    failing("candidate_marks", "limits_are_respected")
+    first = launch(lake, instance, tags=RANGE)
+    retry = {**RANGE, "dagster/parent_run_id": first.run_id, "dagster/root_run_id": first.run_id}
+    assets, checks = chosen_for_retry(instance, first.dagster_run)
+    assert set(assets) == set(ALL[3:])
+    again = launch(lake, instance, assets, checks, tags=retry)
+    assert failure(again).startswith("The run stops here. limits_are_respected failed.")
+    assert (set(made(again)), lake.left()) == ({"candidate_marks"}, before)
+    monkeypatch.setitem(CHECKS, "candidate_marks", sound)
+    assert launch(lake, instance, assets, checks, tags=retry).success
+    assert (lake.there(), lake.there("lake/e")) == ({"S3"}, {"S3"})
+
+
+def chosen_for_retry(instance: dg.DagsterInstance, run: dg.DagsterRun) -> tuple[list[str], Collection[dg.AssetCheckKey]]:
+    """Assets and checks with which Dagster begins again from failure."""
+    assert run.execution_plan_snapshot_id
+    plan = instance.get_execution_plan_snapshot(run.execution_plan_snapshot_id)
+    assets, checks = instance.run_domain.get_keys_to_reexecute(run.run_id, plan)
+    return [key.to_user_string() for key in assets], checks
 
 
 @pytest.mark.parametrize(
@@ -215,7 +298,6 @@ def test_a_blocking_check_of_a_project_is_not_overtaken_by_the_sweep(
 
 
 OPENING = "all partitions of the run"
-BACKFILL = {"dagster/backfill": "b"}
 
 
 @pytest.mark.parametrize("first", ["lake/d", "lake/f"])
@@ -237,6 +319,7 @@ def test_the_page_that_a_backfill_leaves_opens_with_what_the_whole_run_found(
         pages = metadata_of(instance, name)
         assert [next(iter(page.items())) for page in pages] == [(OPENING, said)] * len(pages)
         assert not [text for page in pages for text in page.values() if "Nothing is marked" in str(text)]
+        assert not [name for page in pages for name in page if name.startswith("all: dagster/")]
     shown = metadata_of(instance, "candidate_marks")[0]
     marked = "**4 transactions are newly marked.**" if first == "lake/d" else "4 are marked in all."
     assert marked in str(shown[OPENING].value)
@@ -250,43 +333,35 @@ def metadata_of(instance: dg.DagsterInstance, asset: str) -> list[Mapping[str, d
 
 
 def backfill(environment: Mapping[str, str]) -> None:
-    """All assets for two partitions that do not stand together, in a program of its own: Dagster leaves event loops open."""
+    """All assets for partitions that stand together, and for some that don't, in a program of its own."""
     os.environ.update(environment)
-    # Dagster's own backfill calls what it deprecates.
-    warnings.simplefilter("ignore", DeprecationWarning)
-    target = ModuleTarget("retention_assets.definitions", "defs", working_directory=None, location_name="here")
     with (
         pytest.MonkeyPatch.context() as patch,
         dg.instance_for_test(overrides=LAUNCHED_HERE) as instance,
-        create_test_daemon_workspace_context(target, instance) as workspace,
+        workspace_of(instance) as workspace,
     ):
         place_here(patch)
         instance.add_dynamic_partitions("datasets", ["lake/d", "lake/between", "lake/e"])
         graph, assets = workspace.create_request_context().asset_graph, [dg.AssetKey(name) for name in ALL]
         config, at = step_config(as_of=MARKED.isoformat()), MARKED.timestamp()
-        wanted = ["lake/d", "lake/e"]
-        instance.add_backfill(
-            PartitionBackfill.from_asset_partitions("one", graph, wanted, assets, at, {}, instance, False, None, None, config)
-        )
-        for _ in range(5):
-            assert not any(execute_backfill_iteration(workspace, logging.getLogger("backfill")))
-        runs, ended = instance.get_runs(), instance.get_backfill("one")
-        steps = {stats.step_key for run in runs for stats in instance.get_run_step_stats(run.run_id)}
-        assert instance.get_materialized_partitions(dg.AssetKey("swept_transactions")) == set(wanted)
-    assert ended
-    assert ended.status is BulkActionStatus.COMPLETED_SUCCESS
-    # Dagster separates partitions that do not stand together, and assets without any.
-    assert (steps, len(runs)) == ({"retention"}, 6)
-
-
-LAUNCHED_HERE = {
-    "run_coordinator": {"module": "dagster._core.run_coordinator", "class": "DefaultRunCoordinator"},
-    "run_launcher": {"module": "dagster._core.launcher.sync_in_memory_run_launcher", "class": "SyncInMemoryRunLauncher"},
-}
+        for id, wanted, runs in (("whole", ["lake/d", "lake/between", "lake/e"], 1), ("parts", ["lake/d", "lake/e"], 2)):
+            instance.add_backfill(
+                PartitionBackfill.from_asset_partitions(id, graph, wanted, assets, at, {}, instance, False, None, None, config)
+            )
+            run_backfills(workspace)
+            made, ended = instance.get_runs(dg.RunsFilter(tags={"dagster/backfill": id})), instance.get_backfill(id)
+            assert ended
+            assert ended.status is BulkActionStatus.COMPLETED_SUCCESS
+            # Dagster separates partitions that do not stand together.
+            assert len(made) == runs
+            assert [stats.step_key for run in made for stats in instance.get_run_step_stats(run.run_id)] == ["retention"] * runs
+            for name in ALL:
+                assert instance.get_materialized_partitions(dg.AssetKey(name)) == {"lake/d", "lake/between", "lake/e"}
 
 
 @pytest.mark.long
-def test_a_backfill_comes_to_its_end_in_runs_of_one_step(lake: Lake) -> None:
+def test_materializing_all_partitions_is_one_run_of_one_step(lake: Lake) -> None:
+    lake.has(HISTORY, "lake/between")
     program = forking().Process(target=backfill, args=({"RETENTION_CONFIG": str(lake.folder / "retention.yaml")},))
     program.start()
     program.join()

@@ -63,7 +63,7 @@ def checks_alone(lake: Lake, instance: dg.DagsterInstance) -> dg.ExecuteInProces
 
 def run(lake: Lake, job: str, instance: dg.DagsterInstance, as_of: Any = MARKED) -> dg.ExecuteInProcessResult:
     """A job over the whole lake."""
-    return launch(lake.settings, instance, job, {"as_of": text_of(as_of), "log_level": "CRITICAL"})
+    return launch(lake.settings, instance, job, {"as_of": text_of(as_of)})
 
 
 @pytest.mark.usefixtures("local_spark")

@@ -21,7 +21,7 @@ from retention_assets.policy import text_of
 from retention_assets.settings import Settings, load_settings, settings_of
 from retention_assets.settings.sections import DagsterSettings, SparkSettings
 from retention_assets.settings.yaml import Document
-from retention_assets_tests.dagster.launch import failure, materialize, resource
+from retention_assets_tests.dagster.launch import failure, materialize, resource, step_config
 from retention_assets_tests.dagster.surface import all_on, surface
 from retention_assets_tests.sweep.lakes import MARKED, Lake
 
@@ -81,7 +81,7 @@ def test_the_job_judges_the_demonstration(tmp_path: Path, instance: dg.DagsterIn
     """All steps in one run; numbers in the metadata; a refused dataset is named and stops nobody."""
     settings = load_settings(build_environment(tmp_path / "demo"))
     job = build_defs(settings).resolve_job_def("act_evaluate")
-    assert job.execute_in_process(run_config={"as_of": text_of(AS_OF), "log_level": "ERROR"}, instance=instance).success
+    assert job.execute_in_process(run_config=step_config(as_of=text_of(AS_OF)), instance=instance).success
     seen = {name: metadata(instance, name) for name in ("transaction_log", "branch_views", "candidate_marks")}
     assert seen["transaction_log"]["refused"] == 1
     assert seen["transaction_log"]["refused_datasets"][0]["dataset"] == "lake/broken.log"
@@ -141,7 +141,7 @@ def test_a_realm_is_purged_once_a_look_at_everything_finds_nothing_of_it(tmp_pat
             # Whoever is purged goes on writing: under an id that was swept there is another one.
             lake.comes_again(lake.drawn[0].transactions[0]["transaction"], opened_at="2020-01-01T00:00:00Z")
         job = build_defs(lake.settings).resolve_job_def("delete_cycle")
-        assert job.execute_in_process(run_config={"as_of": text_of(MARKED), "log_level": "CRITICAL"}, instance=instance).success
+        assert job.execute_in_process(run_config=step_config(as_of=text_of(MARKED)), instance=instance).success
         with lake.opened() as ledger:
             statuses.append(ledger.realms.of("acme").status)
     assert statuses == ["PURGING", "PURGING", "PURGED"]

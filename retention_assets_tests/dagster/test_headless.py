@@ -77,7 +77,7 @@ def test_a_failure_says_its_step_and_its_sentence(lake: Lake, monkeypatch: pytes
     ran = run_job(lake.settings, "evaluate", AS_OF)
     assert (ran.bad_input, ran.refused) == ((), ())
     assert ran.failed == (
-        "evaluate_retention_policies failed: cannot go on: no space is left. Make room, then run again: the run finishes "
+        "retention_policies failed: cannot go on: no space is left. Make room, then run again: the run finishes "
         "what was begun ([Errno 28] No space left on device: '/data/x').",
     )
 

@@ -95,7 +95,7 @@ def test_the_report_names_the_hold_that_keeps_a_realm_of_any_kind_of_store(blobs
 def violations(blobs: Blobs) -> dict[str, str]:
     """What an evaluation of everything finds in realms that are PURGED, by dataset; the run goes on."""
     with dg.DagsterInstance.ephemeral() as instance:
-        ran = run(blobs.settings, instance, "act_evaluate", {"as_of": text_of(AS_OF), "log_level": "CRITICAL"})
+        ran = run(blobs.settings, instance, "act_evaluate", {"as_of": text_of(AS_OF)})
     assert ran.success
     found = evaluations(ran)["nothing_appears_in_purged_realms"]
     table = found.metadata["offending_datasets"]

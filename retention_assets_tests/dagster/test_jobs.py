@@ -16,13 +16,14 @@ import pytest
 from click.testing import CliRunner
 
 from retention_assets.cli import retention
+from retention_assets.dagster.forms import StepConfig
 from retention_assets.dagster.headless import plain_metadata
-from retention_assets.dagster.step import AsOfConfig, actor_of
+from retention_assets.dagster.step import actor_of
 from retention_assets.definitions import build_defs
 from retention_assets.people.operation import KIND_TAG
 from retention_assets.policy import Datasets, Hold, text_of
 from retention_assets.settings import Settings
-from retention_assets_tests.dagster.launch import failure, run, shown
+from retention_assets_tests.dagster.launch import failure, run, shown, step_config
 from retention_assets_tests.sweep.lakes import DUE, MARKED, Lake
 
 # S1 and S2 are marked; S3 is the latest view, and S2 is 20 days younger than S1.
@@ -89,6 +90,22 @@ def test_no_form_takes_a_variable_of_the_server(
         assert not any("hunter22" in line for line in ledger.audit_lines())
 
 
+def test_each_field_of_each_form_takes_only_what_is_typed() -> None:
+    """Dagster's own texts, numbers and switches take the value of a variable."""
+    taken, tried = [], 0
+    for job in jobs_of(dagster={"jobs": "all"}):
+        schema: Any = job.config_mapping.config_schema if job.config_mapping else job.nodes[0].definition.config_schema
+        for name, field in (schema.config_type.fields if schema else {}).items():
+            variable: Any = {"env": "HOME"}
+            value = [variable] if "Array" in field.config_type.key else variable
+            tried += 1
+            with pytest.raises(dg.DagsterInvalidConfigError) as refused:
+                dg.validate_run_config(job, {name: value} if job.config_mapping else step_config(**{name: value}))
+            if f":{name}" not in str(refused.value):
+                taken.append((job.name, name))
+    assert (taken, tried > 50) == ([], True)
+
+
 @pytest.mark.parametrize(
     ("job", "config", "missing"),
     [
@@ -125,8 +142,8 @@ def jobs_of(**settings: Any) -> list[dg.JobDefinition]:
 
 def test_the_usual_jobs_are_what_an_operator_needs_in_a_browser_and_what_automation_launches() -> None:
     usual = {
-        "look_explain", "look_upcoming", "act_evaluate", "act_evaluate_partitions", "act_report", "act_keep", "act_unmark",
-        "act_hold", "act_release", "act_restore", "delete_sweep", "delete_sweep_partitions", "delete_cycle",
+        "look_explain", "look_upcoming", "act_evaluate", "act_report", "act_keep", "act_unmark",
+        "act_hold", "act_release", "act_restore", "delete_sweep", "delete_cycle",
     }  # fmt: skip
     assert {job.name for job in jobs_of()} == usual
     scheduled = {"act_housekeeping", "act_audit_verify"}
@@ -137,7 +154,7 @@ def test_every_job_says_what_kind_it_is_and_every_field_of_a_form_what_it_means(
     jobs = jobs_of(dagster={"jobs": "all"})
     kinds = {job.name: job.tags[KIND_TAG] for job in jobs}
     assert [name for name, kind in kinds.items() if not name.startswith(f"{kind}_")] == []
-    deleting = {"delete_sweep", "delete_sweep_partitions", "delete_cycle", "delete_empty_trash"}
+    deleting = {"delete_sweep", "delete_cycle", "delete_empty_trash"}
     assert {name for name, kind in kinds.items() if kind == "delete"} == deleting
     assert {name for name, kind in kinds.items() if kind == "look"} == {
         "look_upcoming", "look_explain", "look_history", "look_preview",
@@ -202,7 +219,7 @@ MADE = datetime(2026, 3, 1, 12, tzinfo=UTC)
     ],
 )
 def test_an_instant_is_counted_from_when_the_run_was_made(typed: str, instant: datetime | None) -> None:
-    assert AsOfConfig(as_of=typed).given(lambda: MADE) == instant
+    assert StepConfig(as_of=typed).given(lambda: MADE) == instant
 
 
 def test_steps_that_begin_late_count_from_when_the_run_was_made(
@@ -213,7 +230,7 @@ def test_steps_that_begin_late_count_from_when_the_run_was_made(
     assert ran.success
     record = instance.get_run_record_by_id(ran.run_id)
     assert record is not None
-    (report,) = ran.asset_materializations_for_node("report_purge_report")
+    (report,) = ran.asset_materializations_for_node("retention")
     day = (record.create_timestamp.astimezone(UTC) - timedelta(days=400)).date()
     assert plain_metadata(report.metadata)["execution_date"] == day.isoformat()
     for wrong in ("soon", "in 7", "1001y"):

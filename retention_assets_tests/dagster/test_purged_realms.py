@@ -27,6 +27,7 @@ from retention_assets.pipeline.read_tokens import read_begun, write_begun
 from retention_assets.pipeline.stage import Source, write_part
 from retention_assets.policy import Hold, text_of
 from retention_assets.stores.logs import choose_datasets, read_share
+from retention_assets_tests.dagster.launch import step_config
 from retention_assets_tests.sweep.lakes import MARKED, Lake
 
 THREE = "main: T1:SNAPSHOT@9d - T2:SNAPSHOT@8d - T3:SNAPSHOT@7d"
@@ -278,7 +279,7 @@ def test_a_run_that_finds_no_dataset_says_so_and_the_realm_is_over(looked: Looke
     _empties(looked.lake)
     job = build_defs(looked.lake.settings).resolve_job_def("act_evaluate")
     with dg.DagsterInstance.ephemeral() as instance:
-        config = {"as_of": text_of(MARKED), "datasets": ["*"], "log_level": "CRITICAL"}
+        config = step_config(as_of=text_of(MARKED), datasets=["*"])
         ran = job.execute_in_process(run_config=config, instance=instance, raise_on_error=False)
     assert not ran.success
     assert looked.statuses == {"acme": "PURGED"}

@@ -1,4 +1,4 @@
-"""Runs as Dagster makes them: very many partitions at once, one that failed and goes on, one that is killed between two steps.
+"""Runs as Dagster makes them: very many partitions at once, one that failed and goes on, one that is killed between two assets.
 
 Belongs here: what a run leaves for the next one. What its steps compute is tested where that is; a sweep that is killed between
 its own writes in sweep/test_killed.py.
@@ -9,6 +9,7 @@ import os
 import signal
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,12 +20,12 @@ import pytest
 from retention_assets.dagster import assets, partitions
 from retention_assets.dagster.check_queries import CHECKS
 from retention_assets.definitions import build_defs
-from retention_assets.ledger import Marks
+from retention_assets.ledger import Marks, Violation
 from retention_assets.ledger.evaluations import Publications
 from retention_assets.pipeline.part_frames import VERDICTS
 from retention_assets.pipeline.stage import read_output
 from retention_assets.policy import text_of
-from retention_assets_tests.dagster.launch import materialize
+from retention_assets_tests.dagster.launch import materialize, step_config
 from retention_assets_tests.forked import forking
 from retention_assets_tests.local_spark import LocalSpark
 from retention_assets_tests.rounds import deaths
@@ -144,7 +145,7 @@ def cycle() -> dg.JobDefinition:
 
 def executed(instance: dg.DagsterInstance, as_of: datetime, again: str | None = None) -> dg.JobExecutionResult:
     """A run of it, or one that goes on where another one failed."""
-    config = {"as_of": text_of(as_of), "log_level": "CRITICAL"}
+    config = step_config(as_of=text_of(as_of))
     options = dg.ReexecutionOptions.from_failure(again, instance) if again else None
     with dg.execute_job(
         dg.reconstructable(cycle), instance, run_config=config, reexecution_options=options, raise_on_error=False
@@ -152,9 +153,9 @@ def executed(instance: dg.DagsterInstance, as_of: datetime, again: str | None = 
         return result
 
 
-def steps(result: dg.JobExecutionResult) -> list[str]:
-    """The steps that a run went through to their end."""
-    return [str(event.step_key) for event in result.all_events if event.event_type_value == "STEP_SUCCESS"]
+def made(result: dg.JobExecutionResult) -> set[str]:
+    """The assets that a run made."""
+    return {event.asset_key.path[-1] for event in result.all_events if event.is_step_materialization and event.asset_key}
 
 
 def published_by(lake: Lake, asset: str) -> set[str]:
@@ -164,10 +165,10 @@ def published_by(lake: Lake, asset: str) -> set[str]:
 
 
 @pytest.mark.long
-def test_a_run_that_failed_goes_on_with_what_it_had_read(
+def test_a_run_that_failed_is_executed_again_as_a_whole(
     lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Executed again from its failure, it judges the very log that its first half read: datasets that came since wait."""
+    """It is one step: what it had read is read anew, and of what came since nothing waits."""
 
     def full(*_: Any) -> None:
         raise OSError("no space left on device")
@@ -176,22 +177,60 @@ def test_a_run_that_failed_goes_on_with_what_it_had_read(
         patch.setattr(assets, "write_already_marked", full)
         first = executed(instance, MARKED)
     assert not first.success
-    assert steps(first) == ["cycle_retention_policies", "cycle_transaction_log", "cycle_branch_views"]
+    assert made(first) == {"retention_policies", "transaction_log", "branch_views"}
     lake.has(HISTORY, "lake/c")
     again = executed(instance, MARKED, first.run_id)
     assert again.success
-    assert steps(again) == ["cycle_candidate_marks", "cycle_swept_transactions", "cycle_purge_report"]
-    assert published_by(lake, "transaction_log") == published_by(lake, "branch_views") == {first.run_id}
-    assert published_by(lake, "candidate_marks") == {again.run_id}
+    assert made(again) == {*IN_WAREHOUSE, "retention_policies", "swept_transactions", "purge_report"}
+    assert {run for name in IN_WAREHOUSE for run in published_by(lake, name)} == {again.run_id}
     with lake.opened() as ledger:
-        assert set(ledger.marks.table()["dataset"].to_pylist()) == {"lake/a", "lake/b"}
+        assert set(ledger.marks.table()["dataset"].to_pylist()) == {"lake/a", "lake/b", "lake/c"}
+
+
+def test_a_retry_of_a_run_that_a_check_stopped_sweeps_only_once_the_check_passes(
+    lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.marks()
+    with monkeypatch.context() as patch:
+        first_check, *others = CHECKS["candidate_marks"]
+        failing = replace(first_check, query=lambda _: [Violation("lake/a", "wrong")])
+        patch.setitem(CHECKS, "candidate_marks", (failing, *others))
+        first = executed(instance, DUE)
+        again = executed(instance, DUE, first.run_id)
+        assert (first.success, again.success) == (False, False)
+        assert made(again) == {*IN_WAREHOUSE, "retention_policies"}
+        assert lake.there("lake/a") == lake.there("lake/b") == {"S1", "S2", "S3"}
+    assert executed(instance, DUE, again.run_id).success
+    assert lake.there("lake/a") == lake.there("lake/b") == {"S3"}
+
+
+@pytest.mark.usefixtures("local_spark")
+def test_a_run_over_partitions_that_failed_goes_on_with_what_it_had_read(
+    lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the assets that are left, it judges the very log that the run before it has read."""
+
+    def full(*_: Any) -> None:
+        raise OSError("no space left on device")
+
+    instance.add_dynamic_partitions("datasets", ["lake/a", "lake/b"])
+    names = ("retention_policies", *IN_WAREHOUSE, "swept_transactions", "purge_report")
+    with monkeypatch.context() as patch:
+        patch.setattr(assets, "write_already_marked", full)
+        first = materialize(lake.settings, instance, names, MARKED, partition_key="lake/a")
+    assert not first.success
+    tags = {"dagster/parent_run_id": first.run_id, "dagster/root_run_id": first.run_id}
+    again = materialize(lake.settings, instance, names[3:], MARKED, partition_key="lake/a", tags=tags)
+    assert again.success
+    assert published_by(lake, "transaction_log") == {first.run_id}
+    assert published_by(lake, "candidate_marks") == {again.run_id}
 
 
 # --- a run that is killed ---
 
 
 def run_until(where: str, as_of: datetime, environment: Mapping[str, str]) -> None:
-    """A run in a program that kills itself: after a step has succeeded, or where it is about to write to the ledger."""
+    """A run in a program that kills itself: after an asset is made, or where it is about to write to the ledger."""
     os.environ.update(environment)
 
     def die(*_: Any, **__: Any) -> None:
@@ -202,7 +241,7 @@ def run_until(where: str, as_of: datetime, environment: Mapping[str, str]) -> No
     def new_event(instance: dg.DagsterInstance, event: dg.EventLogEntry, *rest: Any, **options: Any) -> None:
         handle(instance, event, *rest, **options)
         said = event.dagster_event
-        if said and said.event_type_value == "STEP_SUCCESS" and said.step_key == f"cycle_{where}":
+        if said and said.is_step_materialization and said.asset_key == dg.AssetKey(where) and said.partition is None:
             die()
 
     if where == "publish":
@@ -211,7 +250,7 @@ def run_until(where: str, as_of: datetime, environment: Mapping[str, str]) -> No
         Marks.mark = die  # type: ignore[method-assign,assignment]
     else:
         dg.DagsterInstance.handle_new_event = new_event  # type: ignore[method-assign,assignment]
-    cycle().execute_in_process(run_config={"as_of": text_of(as_of), "log_level": "CRITICAL"}, instance=dg.DagsterInstance.get())
+    cycle().execute_in_process(run_config=step_config(as_of=text_of(as_of)), instance=dg.DagsterInstance.get())
 
 
 def killed(where: str, as_of: datetime) -> None:
@@ -236,7 +275,7 @@ def found_dead(instance: dg.DagsterInstance) -> None:
 
 def complete(lake: Lake, instance: dg.DagsterInstance, as_of: datetime) -> None:
     """A new run comes to the end, and leaves what it would have left had nothing happened."""
-    ran = cycle().execute_in_process(run_config={"as_of": text_of(as_of), "log_level": "CRITICAL"}, instance=instance)
+    ran = cycle().execute_in_process(run_config=step_config(as_of=text_of(as_of)), instance=instance)
     assert ran.success
     with lake.opened() as ledger:
         folders = ledger.publications.folders()

@@ -79,7 +79,7 @@ def test_a_warehouse_on_s3_is_written_read_and_cleaned(lake: Lake, s3_server: S3
     age("ware/house/transaction_log/old/transactions/part.parquet", now() - timedelta(days=1.1))
     age("ware/house/purge_report/last-month/p.html", now() - timedelta(days=31))
     age("ware/house/purge_report/last-week/p.html", now() - timedelta(days=7))
-    config = {"as_of": text_of(MARKED), "log_level": "ERROR"}
+    config = {"as_of": text_of(MARKED)}
     with dg.DagsterInstance.ephemeral() as instance:
         first = run(lake.settings, instance, "delete_cycle", config)
         assert first.success

@@ -26,6 +26,7 @@ from retention_assets.people.output import echo
 from retention_assets.people.plan import PlanRequest, make_plan
 from retention_assets.settings import Settings
 from retention_assets.sweep import write_confirmed
+from retention_assets_tests.dagster.launch import step_config
 from retention_assets_tests.ledger.states import take_lease
 from retention_assets_tests.local_spark import place_here
 from retention_assets_tests.people.conftest import DONE, FAILED, REFUSED, Run
@@ -348,7 +349,7 @@ def acts_of(lake: Lake) -> list[str]:
 def test_a_simulated_clock_stands_where_a_report_was_made(due: Lake, run: Run) -> None:
     report = build_defs(due.settings).resolve_job_def("act_report")
     for days in (3, 1):
-        assert report.execute_in_process(run_config={"as_of": (DUE + timedelta(days=days)).isoformat()}).success
+        assert report.execute_in_process(run_config=step_config(as_of=(DUE + timedelta(days=days)).isoformat())).success
     code, _, err = run("run", *AT_DUE)
     assert (code, "is simulated and stands at 2026-04-10 12:00 UTC" in err, due.there()) == (FAILED, True, WHOLE)
 

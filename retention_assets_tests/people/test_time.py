@@ -23,7 +23,7 @@ from retention_assets.errors import BadInput, Refused
 from retention_assets.people.plan import PlanRequest, make_plan
 from retention_assets.policy import text_of
 from retention_assets_tests.clocks import set_clock
-from retention_assets_tests.dagster.launch import failure, materialize, run
+from retention_assets_tests.dagster.launch import failure, materialize, run, typed
 from retention_assets_tests.databases import new_schema
 from retention_assets_tests.stores.records.environments import Units
 from retention_assets_tests.sweep.lakes import DUE, MARKED, Lake
@@ -92,8 +92,7 @@ def test_no_job_that_acts_takes_a_time_that_is_still_to_come(
 def test_no_asset_takes_a_time_that_is_still_to_come(lake: Lake, asset: str, instance: dg.DagsterInstance) -> None:
     before = state(lake)
     instance.add_dynamic_partitions("datasets", ["lake/a"])
-    partition = None if asset == "purge_report" else "lake/a"
-    ran = materialize(lake.settings, instance, [asset], now() + DAY, partition_key=partition)
+    ran = materialize(lake.settings, instance, [asset], now() + DAY, partition_key="lake/a")
     assert STILL_TO_COME in failure(ran)
     assert state(lake) == before
 
@@ -104,7 +103,7 @@ def test_the_report_of_a_day_that_has_not_ended_yet_is_refused_to_the_schedule(
     schedule = build_defs(lake.settings).get_repository_def().get_schedule_def("daily_report")
     with dg.build_schedule_context(instance=instance, scheduled_execution_time=now() + 2 * DAY) as context:
         (request,) = schedule.evaluate_tick(context).run_requests or ()
-    assert STILL_TO_COME in failure(run(lake.settings, instance, "act_report", request.run_config))
+    assert STILL_TO_COME in failure(run(lake.settings, instance, "act_report", typed(request)))
 
 
 def test_a_time_that_is_a_little_ahead_is_that_of_another_clock(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,7 @@ from typing import Any
 
 import dagster as dg
 import pytest
+from dagster._core.instance import InstanceRef
 
 from retention_assets.clock import now
 from retention_assets.dagster.headless import run_job
@@ -25,6 +26,8 @@ from retention_assets.demo.environment import build_environment
 from retention_assets.demo.lake import AS_OF
 from retention_assets.ledger import open_ledger
 from retention_assets.settings import Settings, load_settings
+from retention_assets_tests.dagster.launch import LAUNCHED_HERE, run_backfills, workspace_of
+from retention_assets_tests.forked import forking
 from retention_assets_tests.local_spark import place_here
 from retention_assets_tests.screens.browser import HEIGHT, WIDTH, Page, browser, chromium
 
@@ -355,6 +358,44 @@ def test_a_mark_is_taken_back_in_the_launchpad(page: Page, site: Site) -> None:
     with open_ledger(site.settings.ledger) as ledger:
         (story,) = ledger.histories.of(mark["dataset"], [mark["transaction"]])[mark["transaction"]][-1:]
     assert (story.status, story.changed_by, story.why) == ("UNMARKED", f"ann (run {site.newest_run()})", "still needed")
+
+
+def run_what_was_launched(home: str, settings: str) -> None:
+    """Do as Dagster's daemon would, which does not run beside these pages."""
+    os.environ.update(DAGSTER_HOME=home, RETENTION_CONFIG=settings)
+    reference = InstanceRef.from_dir(home, overrides=LAUNCHED_HERE)
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        dg.DagsterInstance.from_ref(reference) as instance,
+        workspace_of(instance) as workspace,
+    ):
+        place_here(patch)
+        run_backfills(workspace)
+
+
+def test_all_partitions_of_all_assets_are_one_run(page: Page, site: Site) -> None:
+    page.goto(f"{site.url}/asset-groups")
+    page.see("retention_policies", "purge_report")
+    page.click("Materialize all (6)…")
+    page.see("Launch runs to materialize 6 assets")
+    page.rest()
+    page.click("All")
+    page.click("Launch backfill")
+    page.see("Created backfill")
+    (backfill,) = site.instance.get_backfills()
+    home, settings = str(site.folder / "dagster"), os.environ["RETENTION_CONFIG"]
+    program = forking().Process(target=run_what_was_launched, args=(home, settings))
+    program.start()
+    program.join()
+    assert program.exitcode == 0
+    (run,) = site.instance.get_runs(dg.RunsFilter(tags={"dagster/backfill": backfill.backfill_id}))
+    page.goto(f"{site.url}/runs/{run.run_id}")
+    page.see("Success", "6 assets", "15 checks", "retention")
+    page.goto(f"{site.url}/assets/candidate_marks")
+    page.see("all partitions of the run", "all: newly marked")
+    pictured(page, "page-of-all-datasets", 700, 1280, top="all partitions of the run")
+    page.goto(f"{site.url}/assets/purge_report")
+    page.see(f"ordered by run {run.run_id[:8]}")
 
 
 @pytest.mark.skipif(not PICTURES, reason="it is there for its picture")

@@ -15,6 +15,7 @@ from retention_assets.policy import text_of
 from retention_assets.stores.dry_run import RecordingStore
 from retention_assets.stores.protocol import Permit, SweptTarget, Target, always
 from retention_assets_tests.clocks import set_clock
+from retention_assets_tests.dagster.launch import step_config
 from retention_assets_tests.histories import AS_OF
 from retention_assets_tests.sweep.lakes import DUE, Lake
 
@@ -32,7 +33,7 @@ def lake(tmp_path: Path) -> Lake:
 
 def run(lake: Lake, instance: dg.DagsterInstance, job: str, day: float | None = None) -> Any:
     """How many marks a run has raised, at a day or at the present."""
-    config = {"as_of": "" if day is None else text_of(AS_OF + day * DAY), "log_level": "CRITICAL"}
+    config = step_config(as_of="" if day is None else text_of(AS_OF + day * DAY))
     done = build_defs(lake.settings).resolve_job_def(job).execute_in_process(run_config=config, instance=instance)
     made = {
         event.asset_key.to_user_string(): event.materialization.metadata

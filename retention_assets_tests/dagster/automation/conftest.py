@@ -8,7 +8,7 @@ import dagster as dg
 import pytest
 
 from retention_assets.dagster import automation, stores
-from retention_assets_tests.dagster.launch import tick
+from retention_assets_tests.dagster.launch import tick, typed
 from retention_assets_tests.histories import AS_OF
 from retention_assets_tests.sweep.lakes import Lake
 
@@ -56,7 +56,7 @@ class Ticks:
         """Datasets of the run that a tick asks for; none if it asks for none."""
         ticked = self(sensor, cursor)
         assert bool(ticked.run_requests) != bool(ticked.skip_message)
-        return [name for request in ticked.run_requests for name in request.run_config["datasets"]]
+        return [name for request in ticked.run_requests for name in typed(request)["datasets"]]
 
 
 @pytest.fixture

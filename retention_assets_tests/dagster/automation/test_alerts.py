@@ -16,7 +16,7 @@ from retention_assets_tests.dagster.launch import run
 from retention_assets_tests.sweep.lakes import DUE, Lake
 
 PAGE = Path(__file__).parents[3] / "docs" / "automation.md"
-SWEEP = {"as_of": DUE.isoformat(), "log_level": "CRITICAL"}
+SWEEP = {"as_of": DUE.isoformat()}
 
 
 class Watch:

@@ -22,7 +22,7 @@ from retention_assets.ledger import CANDIDATES, Ledger
 from retention_assets.pipeline.read_tokens import evaluations_of
 from retention_assets.policy import Hold, text_of
 from retention_assets_tests.dagster.automation.conftest import AWAY, SOME, Clock, Ticks
-from retention_assets_tests.dagster.launch import create_run, run, tick
+from retention_assets_tests.dagster.launch import create_run, run, tick, typed
 from retention_assets_tests.histories import AS_OF
 from retention_assets_tests.sweep.lakes import OLD, Lake
 
@@ -324,10 +324,10 @@ def test_the_loop_turns_by_itself(lake: Looped, clock: Clock, instance: dg.Dagst
 
     def turn(*expected: str) -> None:
         requests = lake.tick(instance).run_requests
-        assert [name for one in requests for name in one.run_config["datasets"]] == list(expected)
+        assert [name for one in requests for name in typed(one)["datasets"]] == list(expected)
         assert {one.tags["retention/automation"] for one in requests} == {"evaluate"}
         for request in requests:
-            config = {**request.run_config, "as_of": text_of(clock.time), "log_level": "CRITICAL"}
+            config = {**typed(request), "as_of": text_of(clock.time)}
             ran = run(lake.settings, instance, "act_evaluate", config)
             assert ran.success
             seen = [one.materialization for one in ran.get_asset_materialization_events()]
@@ -376,10 +376,10 @@ def test_a_dataset_without_a_transaction_is_looked_at_like_any_other(
     def turn() -> list[str]:
         requests = lake.tick(instance).run_requests
         for request in requests:
-            config = {**request.run_config, "as_of": text_of(clock.time), "log_level": "CRITICAL"}
+            config = {**typed(request), "as_of": text_of(clock.time)}
             assert run(lake.settings, instance, job, config).success
         assert lake.asks_for(instance) == []
-        return [name for one in requests for name in one.run_config["datasets"]]
+        return [name for one in requests for name in typed(one)["datasets"]]
 
     def do(statement: str) -> None:
         with sqlite3.connect(table) as connection:

@@ -15,7 +15,7 @@ from retention_assets.definitions import build_defs
 from retention_assets.ledger import Violation
 from retention_assets.policy import text_of
 from retention_assets_tests.dagster.automation.conftest import AWAY, SOME, Clock
-from retention_assets_tests.dagster.launch import materialize, run, tick
+from retention_assets_tests.dagster.launch import materialize, run, tick, typed
 from retention_assets_tests.histories import AS_OF
 from retention_assets_tests.sweep.lakes import Lake
 
@@ -33,9 +33,9 @@ class Daemon:
         self.clock.goes_on(STEP)
         found = tick(self.lake.settings, self.instance, "evaluation_loop")
         for request in found.run_requests:
-            config = {**request.run_config, "as_of": text_of(self.clock.time), "log_level": "CRITICAL"}
+            config = {**typed(request), "as_of": text_of(self.clock.time)}
             assert run(self.lake.settings, self.instance, "act_evaluate", config).success
-        return [name for request in found.run_requests for name in request.run_config["datasets"]]
+        return [name for request in found.run_requests for name in typed(request)["datasets"]]
 
     def asks_stores(self) -> int:
         """A tick of the sensor that asks stores; how many checks it reported."""
@@ -240,10 +240,10 @@ def test_a_sweep_looks_once_a_day_though_nothing_is_due(lake: Lake, instance: dg
     """Only where one has looked before: a new environment has nothing to be late with."""
     settings = lake.configures(automation={"sweep": "15m"}).settings
     assert tick(settings, instance, "sweep_tick").run_requests == []
-    assert run(settings, instance, "delete_sweep", {"as_of": text_of(AS_OF), "log_level": "CRITICAL"}).success
+    assert run(settings, instance, "delete_sweep", {"as_of": text_of(AS_OF)}).success
     last = instance.get_latest_materialization_event(dg.AssetKey("swept_transactions"))
     assert last is not None
     swept = datetime.fromtimestamp(last.timestamp, AS_OF.tzinfo)
     for hours, requests in ((19, []), (20, [{"datasets": ["*"]}])):
         clock.time = swept + timedelta(hours=hours)
-        assert [one.run_config for one in tick(settings, instance, "sweep_tick").run_requests] == requests
+        assert [typed(one) for one in tick(settings, instance, "sweep_tick").run_requests] == requests

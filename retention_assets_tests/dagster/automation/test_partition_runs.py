@@ -19,6 +19,14 @@ from retention_assets_tests.dagster.launch import create_run, step_config, tick
 from retention_assets_tests.sweep.lakes import DUE, Lake
 
 PARTITIONS = "abcdef"
+
+
+def step_of(datasets: Sequence[str]) -> dict[str, Any]:
+    """The configuration of a run over a list."""
+    return {"ops": {"retention": {"config": {"datasets": datasets}}}}
+
+
+EVERYTHING = step_of(["*"])
 ASSETS = ("transaction_log", "branch_views", "candidate_marks")
 
 
@@ -64,28 +72,28 @@ def _stretch(request: dg.RunRequest) -> list[str]:
 
 
 def test_few_datasets_are_run_over_as_partitions(lake: Lake, known: dg.DagsterInstance) -> None:
-    assert asked(lake, known) == [("act_evaluate_partitions", ["lake/a", "lake/f"], {})]
+    assert asked(lake, known) == [("act_evaluate", ["lake/a", "lake/f"], {})]
 
 
 @pytest.mark.parametrize("most", [0, 5])
 def test_more_than_the_settings_say_are_a_list(lake: Lake, known: dg.DagsterInstance, most: int) -> None:
-    assert asked(lake, known, assets_up_to=most) == [("act_evaluate", [], {"datasets": ["*"]})]
+    assert asked(lake, known, assets_up_to=most) == [("act_evaluate", [], EVERYTHING)]
 
 
 def test_what_has_no_partition_yet_is_a_list(lake: Lake, instance: dg.DagsterInstance) -> None:
     instance.add_dynamic_partitions("datasets", ["lake/a"])
-    assert asked(lake, instance) == [("act_evaluate", [], {"datasets": ["*"]})]
+    assert asked(lake, instance) == [("act_evaluate", [], EVERYTHING)]
 
 
 @pytest.mark.parametrize(
     ("due", "expected"),
     [
-        ("abc", [("delete_sweep_partitions", ["lake/a", "lake/c"], {})]),
+        ("abc", [("delete_sweep", ["lake/a", "lake/c"], {})]),
         (
             "acde",
-            [("delete_sweep_partitions", ["lake/a"], {}), ("delete_sweep_partitions", ["lake/c", "lake/e"], {})],
+            [("delete_sweep", ["lake/a"], {}), ("delete_sweep", ["lake/c", "lake/e"], {})],
         ),
-        ("f", [("delete_sweep_partitions", ["lake/f"], {})]),
+        ("f", [("delete_sweep", ["lake/f"], {})]),
     ],
 )
 def test_each_stretch_is_a_run(lake: Lake, known: dg.DagsterInstance, clock: Clock, due: str, expected: list[Any]) -> None:
@@ -105,7 +113,7 @@ def test_many_stretches_are_a_list(lake: Lake, instance: dg.DagsterInstance, clo
     assert lake.marks() > 0
     clock.time = DUE
     assert asked(lake, instance, "sweep_tick") == [
-        ("delete_sweep", [], {"datasets": ["lake/a", "lake/b", "lake/c", "lake/d"]}),
+        ("delete_sweep", [], step_of(["lake/a", "lake/b", "lake/c", "lake/d"])),
     ]  # fmt: skip
 
 
@@ -118,11 +126,11 @@ def test_a_store_is_one_partition_in_which_only_some_datasets_are_meant(
     assert lake.marks() > 0
     clock.time = DUE
     (request,) = tick(settings, instance, "sweep_tick").run_requests
-    assert (request.job_name, _stretch(request)) == ("delete_sweep_partitions", ["lake"])
-    assert request.run_config == {"ops": {"retention": {"config": {"datasets": ["lake/b", "lake/c"]}}}}
-    dg.validate_run_config(build_defs(settings).resolve_job_def("delete_sweep_partitions"), request.run_config)
+    assert (request.job_name, _stretch(request)) == ("delete_sweep", ["lake"])
+    assert request.run_config == step_of(["lake/b", "lake/c"])
+    dg.validate_run_config(build_defs(settings).resolve_job_def("delete_sweep"), request.run_config)
     (request,) = tick(settings, instance, "evaluation_loop").run_requests
-    dg.validate_run_config(build_defs(settings).resolve_job_def("act_evaluate_partitions"), request.run_config)
+    dg.validate_run_config(build_defs(settings).resolve_job_def("act_evaluate"), request.run_config)
 
 
 @pytest.mark.parametrize(
@@ -134,7 +142,7 @@ def test_ticks_wait_for_a_run_over_partitions_as_for_any_other(
     if job == "delete_sweep":
         lake.marks()
     clock.time = DUE
-    run = create_run(known, build_defs(lake.settings).resolve_job_def(f"{job}_partitions"), dg.DagsterRunStatus.STARTED)
+    run = create_run(known, build_defs(lake.settings).resolve_job_def(job), dg.DagsterRunStatus.STARTED)
     found = tick(lake.settings, known, sensor)
     assert (found.run_requests, run.run_id in found.skip_message) == ([], True)
     known.report_run_canceled(run)
@@ -146,8 +154,8 @@ def test_an_asset_knows_the_sensors_that_have_it_made() -> None:
     repository = build_defs(Settings()).get_repository_def()
     by_job = {one.name: {target.job_name for target in one.targets} for one in repository.sensor_defs if one.targets}
     for sensor, job in (("evaluation_loop", "act_evaluate"), ("policy_files", "act_evaluate"), ("sweep_tick", "delete_sweep")):
-        assert by_job[sensor] == {job, f"{job}_partitions"}
-    layer = repository.get_job("act_evaluate_partitions").asset_layer
+        assert by_job[sensor] == {job}
+    layer = repository.get_job("act_evaluate").asset_layer
     assert {key.to_user_string() for key in layer.executable_asset_keys} == {"retention_policies", *ASSETS}
 
 
@@ -164,7 +172,10 @@ def test_a_run_over_partitions_judges_and_sweeps_as_a_list_does(lake: Lake, know
     def runs(sensor: str) -> None:
         for request in tick(lake.settings, known, sensor).run_requests:
             job, timed = defs.resolve_job_def(str(request.job_name)), step_config(as_of=clock.time.isoformat())
-            assert job.execute_in_process(instance=known, tags=dict(request.tags), run_config=timed).success
+            ran = job.execute_in_process(
+                instance=known, tags=dict(request.tags), run_config=timed, asset_selection=request.asset_selection
+            )
+            assert ran.success
 
     runs("evaluation_loop")
     assert asked(lake, known) == []

@@ -20,7 +20,7 @@ from retention_assets.policy import Duration
 from retention_assets.settings import Settings
 from retention_assets.settings.sections import AutomationSettings, DagsterSettings
 from retention_assets_tests.dagster.automation.conftest import AWAY, SOME, Clock, Ticks
-from retention_assets_tests.dagster.launch import create_run, run
+from retention_assets_tests.dagster.launch import create_run, run, typed
 from retention_assets_tests.ledger.states import candidates, plan_of, take_lease
 from retention_assets_tests.sweep.lakes import DUE, MARKED, OLD, Lake
 
@@ -189,7 +189,7 @@ def test_a_change_has_exactly_the_datasets_judged_that_it_can_reach(change: str,
     assert (remarked.run_requests, remarked.cursor != first.cursor) == ([], True)
     lake.says(after, holds)
     ticked = ticks("policy_files", remarked.cursor)
-    assert [request.run_config for request in ticked.run_requests] == ([{"datasets": datasets}] if datasets else [])
+    assert [typed(request) for request in ticked.run_requests] == ([{"datasets": datasets}] if datasets else [])
     assert datasets or "none: no dataset is affected" in ticked.skip_message
     for request in ticked.run_requests:
         dg.validate_run_config(build_defs(lake.settings).resolve_job_def("act_evaluate"), request.run_config)
@@ -237,7 +237,7 @@ def test_files_that_go_back_are_a_change_again(lake: Lake, ticks: Ticks) -> None
     for age in ("30d", "40d", "30d", "40d"):
         lake.says(AB % age)
         ticked = ticks("policy_files", cursor)
-        asked += [(request.run_key, request.run_config) for request in ticked.run_requests]
+        asked += [(request.run_key, typed(request)) for request in ticked.run_requests]
         cursor = ticked.cursor
         lake.marks()
     assert asked == [(None, {"datasets": ["lake/a", "lake/b"]})] * 4
@@ -285,9 +285,9 @@ def test_what_is_due_is_swept_and_then_there_is_nothing_to_do(lake: Lake, ticks:
     assert ticks.asks_for("sweep_tick") == []
     clock.time = DUE
     (request,) = ticks("sweep_tick").run_requests
-    assert request.run_config == {"datasets": ["lake/a"]}
+    assert typed(request) == {"datasets": ["lake/a"]}
     assert request.tags["retention/automation"] == "sweep"
-    config = {**request.run_config, "as_of": DUE.isoformat(), "log_level": "CRITICAL"}
+    config = {**typed(request), "as_of": DUE.isoformat()}
     assert run(lake.settings, ticks.instance, "delete_sweep", config).success
     assert (lake.there("lake/a"), lake.there("lake/b")) == ({"S3"}, {"S1", "S2", "S3"})
     after = ticks("sweep_tick")
@@ -321,7 +321,7 @@ def test_what_was_only_begun_has_a_run_once_an_hour_and_goes_with_any_other(
         clock.time = DUE - timedelta(days=1) + after
         made = ticks("sweep_tick", cursor)
         cursor = made.cursor
-        datasets.append([request.run_config["datasets"] for request in made.run_requests])
+        datasets.append([typed(request)["datasets"] for request in made.run_requests])
     assert datasets == [[["lake/a"]] if each else [] for each in asked]
     clock.time = DUE
     assert ticks.asks_for("sweep_tick", cursor) == ["lake/a", "lake/b"]
@@ -334,7 +334,7 @@ def test_what_was_refused_is_tried_again_once_an_hour_and_what_failed_at_the_nex
     assert lake.marks() > 0
     clock.time = DUE
     first = ticks("sweep_tick")
-    assert [request.run_config["datasets"] for request in first.run_requests] == [["lake/a", "lake/b"]]
+    assert [typed(request)["datasets"] for request in first.run_requests] == [["lake/a", "lake/b"]]
     clock.goes_on(timedelta(minutes=15))
     refused = ticks("sweep_tick", first.cursor)
     assert refused.run_requests == []

@@ -178,6 +178,8 @@ def test_the_loop_waits_for_what_judges_in_its_own_environment_only(lake: Lake, 
 
 def test_the_report_of_a_day_is_written_below_the_prefix(lake: Lake, instance: dg.DagsterInstance) -> None:
     job = build_defs(lake.settings).resolve_job_def("cold__eu__act_report")
-    ran = job.execute_in_process(run_config={"as_of": text_of(DUE)}, instance=instance)
+    ran = job.execute_in_process(
+        run_config={"ops": {"cold__eu__retention": {"config": {"as_of": text_of(DUE)}}}}, instance=instance
+    )
     page = lake.folder / "warehouse" / "cold" / "eu" / "purge_report" / ran.run_id / f"{DUE.date()}.html"
     assert page.is_file()

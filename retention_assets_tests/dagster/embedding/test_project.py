@@ -5,10 +5,12 @@ import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pytest
 
+from retention_assets.definitions import build_defs
 from retention_assets_tests.dagster.embedding.shop.defs.orders import REPORT
 from retention_assets_tests.sweep.lakes import DUE, MARKED, Lake
 
@@ -67,6 +69,40 @@ def test_a_definition_leads_to_the_yaml_and_to_the_code(defs: dg.Definitions, ro
     local = [Path(one.file_path) for one in metadata.code_references if isinstance(one, dg.LocalFileCodeReference)]
     assert [path.name for path in local] == ["sweeping.py", "defs.yaml"]
     assert all(path.is_file() for path in local)
+
+
+@pytest.mark.usefixtures("local_spark")
+@pytest.mark.parametrize("kind", ["list", "partition"])
+def test_an_asset_behind_the_report_is_made_after_each_though_some_partitions_have_none(
+    defs: dg.Definitions, lake: Lake, kind: str
+) -> None:
+    """Dagster's own `eager` waits until each partition has a report; the page of the documents names the condition."""
+    page = (Path(__file__).parents[3] / "docs" / "embedding.md").read_text("utf-8")
+    assert "dg.AutomationCondition.eager().without(~dg.AutomationCondition.any_deps_missing())" in page
+    eager = dg.Definitions.merge(build_defs(lake.settings, key_prefix="keep"), dg.Definitions([waiting]))
+
+    def asks(on: dg.Definitions, cursor: Any = None) -> Any:
+        keys = dg.AssetSelection.keys("bill" if on is defs else "waiting")
+        return dg.evaluate_automation_conditions(on, instance, asset_selection=keys, cursor=cursor)
+
+    with dg.instance_for_test() as instance:
+        instance.add_dynamic_partitions("keep__datasets", ["lake/a", "lake/b"])
+        bills, waits = asks(defs), asks(eager)
+        assert (bills.total_requested, waits.total_requested) == (0, 0)
+        where: dict[str, Any] = {"datasets": ["lake/a"]} if kind == "list" else {}
+        ran = eager.resolve_job_def("keep__delete_cycle").execute_in_process(
+            instance=instance,
+            run_config={"ops": {"keep__retention": {"config": {"as_of": MARKED.isoformat(), **where}}}},
+            partition_key=None if kind == "list" else "lake/a",
+        )
+        assert ran.success
+        bills, waits = asks(defs, bills.cursor), asks(eager, waits.cursor)
+        assert (bills.total_requested, waits.total_requested) == (1, 0)
+
+
+@dg.asset(deps=[REPORT], automation_condition=dg.AutomationCondition.eager())
+def waiting() -> None:
+    """An asset that waits for a report of each dataset."""
 
 
 @pytest.mark.spark

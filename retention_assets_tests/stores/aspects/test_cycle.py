@@ -15,7 +15,7 @@ from retention_assets.dagster.headless import run_job
 from retention_assets.outcomes import Outcome
 from retention_assets.policy import AspectEntry
 from retention_assets.stores.protocol import Target
-from retention_assets_tests.dagster.launch import tick
+from retention_assets_tests.dagster.launch import tick, typed
 from retention_assets_tests.databases import new_schema
 from retention_assets_tests.histories import AS_OF
 from retention_assets_tests.stores.aspects.environments import STORE, DataHub, Table, entry
@@ -160,7 +160,7 @@ def test_a_changed_entry_has_just_its_own_datasets_judged_anew(datahub: DataHub,
         datahub.retains("more", [entry("dataset", "status", "v2")])
         second = tick(datahub.settings, instance, "policy_files", first.cursor)
         [request] = list(second.run_requests)
-        assert request.run_config["datasets"] == [STATUS]
+        assert typed(request)["datasets"] == [STATUS]
 
 
 def _planned(table: Table, urns: int) -> list[Target]:

@@ -12,7 +12,11 @@ def orders() -> None:
     """Some table that has nothing to do with any of it."""
 
 
-@dg.asset(deps=[REPORT])
+# Of datasets that nobody has judged there is no report yet.
+EACH_REPORT = dg.AutomationCondition.eager().without(~dg.AutomationCondition.any_deps_missing())
+
+
+@dg.asset(deps=[REPORT], automation_condition=EACH_REPORT)
 def bill(context: dg.AssetExecutionContext) -> dg.MaterializeResult[Any]:
     """What the platform need not pay for any more."""
     event = context.instance.get_latest_materialization_event(REPORT)
