@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 import pytest
+from dagster._core.definitions.reconstruct import ReconstructableJob
 
 from retention_assets.dagster import assets, partitions
 from retention_assets.dagster.check_queries import CHECKS
@@ -144,6 +145,9 @@ def cycle() -> dg.JobDefinition:
 
 def executed(instance: dg.DagsterInstance, as_of: datetime, again: str | None = None) -> dg.JobExecutionResult:
     """A run of it, or one that goes on where another one failed."""
+    # Dagster keeps the definition that it made last, which may be that of another test's settings.
+    ReconstructableJob.get_repository_definition.cache_clear()
+    ReconstructableJob.get_definition.cache_clear()
     config = step_config(as_of=text_of(as_of))
     options = dg.ReexecutionOptions.from_failure(again, instance) if again else None
     with dg.execute_job(
