@@ -9,7 +9,6 @@ import os
 import signal
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +19,7 @@ import pytest
 from retention_assets.dagster import assets, partitions
 from retention_assets.dagster.check_queries import CHECKS
 from retention_assets.definitions import build_defs
-from retention_assets.ledger import Marks, Violation
+from retention_assets.ledger import Marks
 from retention_assets.ledger.evaluations import Publications
 from retention_assets.pipeline.part_frames import VERDICTS
 from retention_assets.pipeline.stage import read_output
@@ -185,23 +184,6 @@ def test_a_run_that_failed_is_executed_again_as_a_whole(
     assert {run for name in IN_WAREHOUSE for run in published_by(lake, name)} == {again.run_id}
     with lake.opened() as ledger:
         assert set(ledger.marks.table()["dataset"].to_pylist()) == {"lake/a", "lake/b", "lake/c"}
-
-
-def test_a_retry_of_a_run_that_a_check_stopped_sweeps_only_once_the_check_passes(
-    lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lake.marks()
-    with monkeypatch.context() as patch:
-        first_check, *others = CHECKS["candidate_marks"]
-        failing = replace(first_check, query=lambda _: [Violation("lake/a", "wrong")])
-        patch.setitem(CHECKS, "candidate_marks", (failing, *others))
-        first = executed(instance, DUE)
-        again = executed(instance, DUE, first.run_id)
-        assert (first.success, again.success) == (False, False)
-        assert made(again) == {*IN_WAREHOUSE, "retention_policies"}
-        assert lake.there("lake/a") == lake.there("lake/b") == {"S1", "S2", "S3"}
-    assert executed(instance, DUE, again.run_id).success
-    assert lake.there("lake/a") == lake.there("lake/b") == {"S3"}
 
 
 @pytest.mark.usefixtures("local_spark")

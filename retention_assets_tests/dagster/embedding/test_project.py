@@ -82,7 +82,7 @@ def test_an_asset_behind_the_report_is_made_after_each_though_some_partitions_ha
     eager = dg.Definitions.merge(build_defs(lake.settings, key_prefix="keep"), dg.Definitions([waiting]))
 
     def asks(on: dg.Definitions, cursor: Any = None) -> Any:
-        keys = dg.AssetSelection.keys("bill" if on is defs else "waiting")
+        keys = dg.AssetSelection.assets("bill" if on is defs else "waiting")
         return dg.evaluate_automation_conditions(on, instance, asset_selection=keys, cursor=cursor)
 
     with dg.instance_for_test() as instance:
