@@ -15,7 +15,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from retention_assets_tests.architecture import CEILINGS, PACKAGE, TESTS, lines_by_place
+from retention_assets_tests.architecture import ADMISSION, CEILINGS, PACKAGE, TESTS, admission_faults, lines_by_place
 from retention_assets_tests.source import nodes, tree
 
 ROOT = Path(__file__).parent.parent
@@ -27,14 +27,8 @@ TWINS: Mapping[str, tuple[str, ...]] = {
     "answers to which marks": (
         "ledger.batches:Sweeps.left",
         "ledger.batches:Sweeps.due",
-        "ledger.batches:Sweeps.concerned",
-        "ledger.batches:Sweeps.concerned_names",
-        "ledger.batches:Sweeps.due_rows",
         "ledger.batches:Sweeps.classed",
         "ledger.batches:planned_rows",
-        "ledger.marking:Marks.read",
-        "ledger.marking:Marks.table",
-        "ledger.marking:Marks.swept",
         "ledger.states:PendingMarks.oldest",
         "ledger.states:PendingMarks.next_due",
         "ledger.trash:Trash.marks",
@@ -42,22 +36,11 @@ TWINS: Mapping[str, tuple[str, ...]] = {
     ),
     "ways to look ahead": (
         "people.plan:show_plan",
-        "people.run:RunRequest.dry_run",
-        "people.forecast:make_forecast",
-        "people.forecast:show_simulation",
-        "people.policies:CompareRequest",
         "evaluation.preview",
     ),
     "ways to run the assets in Dagster": ("dagster.jobs:chain", "dagster.jobs:_list_job"),
     "ways to judge a reference": ("stores.objects.judge", "stores.objects.hits"),
     "ways to print a page": ("render.tables", "render.summaries", "render.dagster", "render.html"),
-}
-# What a sweep must be asked before it begins; whoever calls one of these decides. They are defined in modules of others.
-_QUESTIONS = {"braked", "check_heads", "head_faults", "ledger_faults", "place_faults", "store_fault"}
-_OTHERWISE = {
-    f"{PACKAGE}.environment": "defines what heads say",
-    f"{PACKAGE}.people.audit": "accepts heads",
-    f"{PACKAGE}.dagster.assets": "marks nothing of a store at another place",
 }
 # annotations of holds and retain rules, as an answer of a function
 _KEEPERS = re.compile(r"\b(Hold|Keeper)\b")
@@ -98,16 +81,8 @@ def options_of_stores(texts: Mapping[str, str]) -> list[str]:
 
 
 def deciders(texts: Mapping[str, str]) -> set[str]:
-    """Modules that ask a question which lets a sweep begin."""
-    return {
-        module
-        for module, text in texts.items()
-        if module not in _OTHERWISE and any(isinstance(node, ast.Call) and _called(node) in _QUESTIONS for node in nodes(text))
-    }
-
-
-def _called(node: ast.Call) -> str:
-    return ast.unparse(node.func).rpartition(".")[2]
+    """The door, and modules that ask what it asks."""
+    return {module for module, text in texts.items() if module == ADMISSION or admission_faults(text, module)}
 
 
 def answers_about_holds(texts: Mapping[str, str]) -> list[str]:

@@ -28,7 +28,6 @@ from retention_assets.frames.verdicts.reasons import Reason
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.marking import candidate_table
 from retention_assets.people.idle_rules import idle_rules
-from retention_assets.pipeline.head_file import place_faults
 from retention_assets.pipeline.part_frames import (
     COUNTS,
     ENDS,
@@ -200,7 +199,7 @@ def transaction_log(run: Step, ledger: Ledger) -> Metadata:
         raise dg.Failure("The settings name no store. Add one to retention.yaml, then run again.")
     report_store_warnings(stores.values(), run.log)
     scanner = SparkScanner(lambda: run.spark)
-    placed = place_faults(ledger, stores.values(), run.actor)
+    placed = run.retention.place_faults(ledger, stores.values(), run.actor)
     faults = {name: fault for name, fault in placed.items() if not isinstance(fault, StoreFailed)}
     elsewhere = [ChosenDatasets(stores[name], (), str(fault)) for name, fault in faults.items()]
     present = {name: store for name, store in stores.items() if name not in faults}
@@ -374,7 +373,7 @@ def candidate_marks(run: Step, ledger: Ledger) -> Metadata:
         raise Refused(why)
     places = ledger.places.newest()
     stores = run.retention.stores(by_store(names))
-    for fault in place_faults(ledger, stores.values()).values():
+    for fault in run.retention.place_faults(ledger, stores.values()).values():
         if not isinstance(fault, StoreFailed):
             raise fault
     unknown = warn_of_unknown(rulebook.entries, names, run.retention) if run.datasets.selects_all else ()

@@ -15,18 +15,12 @@ from typing import Any
 
 import dagster as dg
 
-from retention_assets.dagster.check_queries import (
-    CHECKS,
-    OF_PRESENT_DATASETS,
-    Check,
-    CheckResult,
-    CheckScope,
-)
+from retention_assets.dagster.check_queries import CHECKS, OF_PRESENT_DATASETS, Check, CheckScope
 from retention_assets.dagster.step import Step
 from retention_assets.datasets import DatasetFilter, store_of
 from retention_assets.evaluation.changes import Listing
 from retention_assets.ledger.evaluations import StandingViolation
-from retention_assets.ledger.invariants import Violation
+from retention_assets.ledger.invariants import CheckResult, Violation
 from retention_assets.policy.durations import text_of
 from retention_assets.render.dagster import MOST_SHOWN, table
 from retention_assets.stores.protocol import error_text

@@ -7,7 +7,6 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -21,11 +20,11 @@ from retention_assets.dagster.step import ACTOR_TAG, STARTING
 from retention_assets.environment import Environment
 from retention_assets.errors import BadInput
 from retention_assets.frames.log import fault_sentence
+from retention_assets.pipeline.confirmed import TAG
 from retention_assets.policy.durations import text_of
 from retention_assets.render.dagster import DATA
 from retention_assets.render.text import visible_note
 from retention_assets.settings.model import Settings
-from retention_assets.sweep.preconditions import TAG
 
 # Dagster's message for each step that follows a failed one
 _NOT_BEGUN = "Dependencies for step "
@@ -61,13 +60,13 @@ def run_job(
     as_of: datetime | None = None,
     datasets: Sequence[str] = ("*",),
     log_level: str = "warning",
-    confirmed: Path | None = None,
+    confirmed: str | None = None,
     accept_large: bool = False,
     actor: str | None = None,
 ) -> JobResult:
     """Run a job to its end in this program, under the names that the settings give to this environment.
 
-    Without `as_of` each step asks what time it is. With `confirmed`, a file (sweep/preconditions.py), it deletes nothing else.
+    Without `as_of` each step asks what time it is. With `confirmed`, a file (pipeline/confirmed.py), it deletes nothing else.
     `accept_large` is for jobs that sweep: they do it also where that takes more than usual.
     """
     at = Environment(settings).instant(as_of)
@@ -80,7 +79,7 @@ def run_job(
     run_id = str(uuid4())
     # The instance of DAGSTER_HOME, so that the UI shows the run.
     with dg.DagsterInstance.get() if os.environ.get("DAGSTER_HOME") else dg.DagsterInstance.ephemeral() as instance:
-        given = {TAG: str(confirmed or ""), ACTOR_TAG: actor or ""}
+        given = {TAG: confirmed or "", ACTOR_TAG: actor or ""}
         tags = {name: value for name, value in given.items() if value} | (WITHOUT_PAGES if instance.is_ephemeral else {})
         instance.add_event_listener(run_id, partial(_tell, least=_LEVELS[log_level.upper()]))
         result = definition.execute_in_process(

@@ -4,7 +4,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from enum import Enum
-from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,12 +19,12 @@ from retention_assets.people.command import FORMAT, examples, find_environment, 
 from retention_assets.people.operation import AcceptLarge, AsOf, DatasetGlobs, Flags, RecordedRequest, Result, Strict
 from retention_assets.people.output import ExitCode, confirm, is_on_terminal, print_parts, progress, say
 from retention_assets.people.plan import PlanRequest, RetentionPlan, make_plan, show_plan
+from retention_assets.pipeline.confirmed import write_confirmed
 from retention_assets.policy.durations import minute_in_utc
 from retention_assets.policy.sentences import count
 from retention_assets.policy.sizes import size_of
 from retention_assets.render.summaries import date_of
 from retention_assets.render.terminal import Number, table
-from retention_assets.sweep.preconditions import write_confirmed
 
 if TYPE_CHECKING:
     from retention_assets.dagster.headless import JobResult
@@ -108,8 +107,8 @@ def run(format_: str, **given: Any) -> ExitCode:
             if not _is_agreed(plan, format_):
                 say("Nothing was done: nothing was marked and nothing deleted.")
                 return ExitCode.FAILED
-            folder = Path(stack.enter_context(TemporaryDirectory(prefix="retention-run-")))
-            accept_large, confirmed = True, write_confirmed(plan.confirmable, folder / "confirmed.parquet")
+            folder = stack.enter_context(TemporaryDirectory(prefix="retention-run-"))
+            accept_large, confirmed = True, write_confirmed(plan.confirmable, folder)
             if agreed := plan.confirmable.select(["dataset", "bytes"]).to_pylist():
                 with environment.ledger() as ledger:
                     amounts = {"datasets": sorted({row["dataset"] for row in agreed}), "transactions": len(agreed)}

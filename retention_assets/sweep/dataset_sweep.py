@@ -91,6 +91,10 @@ class SweepResult:
 OnProgress = Callable[[SweepResult], None]
 
 
+def refused_results(faults: Mapping[str, Refused]) -> list[SweepResult]:
+    return [SweepResult(name, refused=str(why), store_failed=isinstance(why, StoreFailed)) for name, why in faults.items()]
+
+
 @dataclass(frozen=True)
 class SweepContext:
     """Values shared by all datasets of one sweep."""

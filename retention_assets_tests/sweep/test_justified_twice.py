@@ -13,7 +13,7 @@ import pytest
 
 from retention_assets.errors import Refused
 from retention_assets.evaluation.rules_in_force import Rulebook
-from retention_assets.frames.log import Log
+from retention_assets.frames import Log
 from retention_assets.outcomes import Outcome
 from retention_assets.people.audit import AcceptRequest, audit_accept
 from retention_assets.policy import Policy

@@ -9,8 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from retention_assets.frames import retained_by, retained_marks
-from retention_assets.frames.log import Log
+from retention_assets.frames import Log, retained_by, retained_marks
 from retention_assets.outcomes import Outcome
 from retention_assets.policy import Newest, RetainRule
 from retention_assets.sweep import Fate, Recheck, Verdict, Verdicts
