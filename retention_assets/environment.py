@@ -83,12 +83,9 @@ class Environment:
         return place_faults(ledger, stores, actor)
 
     def _note_heads(self, database: "LedgerDatabase", acts: "Sequence[Act]") -> None:
-        from retention_assets.pipeline.head_file import stores_of
+        from retention_assets.pipeline.head_file import note_heads
 
-        filters = [stores_of(act) for act in acts]
-        for file in self.head_files():
-            if not acts or file.store is None or any(datasets.may_select_of(file.store) for datasets in filters):
-                file.note(database)
+        note_heads(self.head_files(), database, acts)
 
     @contextmanager
     def ledger_if_any(self) -> "Iterator[Ledger | None]":

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import partial
 from types import FrameType
 
 import pyarrow as pa
@@ -98,7 +99,7 @@ class Sweeper:
         # a single dataset is a share, whatever there is to do
         amounts = {one.dataset: one.marks for one in self.ledger.marks.to_sweep(at, datasets)} if len(datasets) > 1 else {}
         waiting: list[DatasetReading] = []
-        for share in call_store(store, lambda: store.shares(datasets)):
+        for share in call_store(store, partial(store.shares, datasets)):
             if self.stop.is_set():
                 return
             try:

@@ -16,12 +16,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from retention_assets.dagster import headless
-from retention_assets.dagster.headless import JobResult, run_job
+from retention_assets.dagster.headless import run_job
 from retention_assets.definitions import build_defs
 from retention_assets.environment import Environment
 from retention_assets.frames import TIMES
 from retention_assets.ledger import AskedBy
 from retention_assets.outcomes import Order, Outcome
+from retention_assets.people.operation import JobResult
 from retention_assets.people.output import echo
 from retention_assets.people.plan import PlanRequest, make_plan
 from retention_assets.pipeline.confirmed import write_confirmed
