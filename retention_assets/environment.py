@@ -76,18 +76,16 @@ class Environment:
         files = remembered_files(ledger.database, self.head_files())
         return {file.key: fault for file in files if (fault := file.fault(ledger.database))}
 
-    def check_heads(self, ledger: "Ledger") -> None:
-        """Refuse a ledger that any head proves outdated."""
-        for fault in self.head_faults(ledger).values():
-            raise Refused(fault)
+    def place_faults(self, ledger: "Ledger", stores: Iterable[Store], actor: str | None = None) -> dict[str, Refused]:
+        """Reasons by store why nothing of it may be marked or swept. With an actor, new stores and names of roots are noted."""
+        from retention_assets.pipeline.head_file import place_faults
+
+        return place_faults(ledger, stores, actor)
 
     def _note_heads(self, database: "LedgerDatabase", acts: "Sequence[Act]") -> None:
-        from retention_assets.pipeline.head_file import stores_of
+        from retention_assets.pipeline.head_file import note_heads
 
-        filters = [stores_of(act) for act in acts]
-        for file in self.head_files():
-            if not acts or file.store is None or any(datasets.may_select_of(file.store) for datasets in filters):
-                file.note(database)
+        note_heads(self.head_files(), database, acts)
 
     @contextmanager
     def ledger_if_any(self) -> "Iterator[Ledger | None]":

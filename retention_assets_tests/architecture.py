@@ -46,7 +46,8 @@ IMPORTS: Mapping[str, set[str]] = {
     "settings": {"errors", "policy", "settings.places", "settings.secrets", "silence", "settings.yaml", "stores"},
     "environment": {"errors", "ledger", "pipeline", "policy", "settings", "silence", "stores"},
     "evaluation": {"datasets", "environment", "errors", "exchange", "frames", "ledger", "policy", "settings", "settings.yaml", "stores"},
-    "sweep": {"clock", "datasets", "errors", "evaluation", "frames", "ledger", "outcomes", "policy", "settings", "settings.secrets", "stores"},
+    # The door asks for heads and places, which the environment knows.
+    "sweep": {"clock", "datasets", "environment", "errors", "evaluation", "frames", "ledger", "outcomes", "policy", "settings", "settings.secrets", "stores"},
     "report": {"ledger", "policy"},
     "render": {"errors", "evaluation", "frames", "ledger", "outcomes", "policy", "report"},
     # Places are remembered without passwords.
@@ -67,7 +68,7 @@ IMPORTS: Mapping[str, set[str]] = {
         "stores", "sweep",
     },
     # `retention run` is a job of Dagster's.
-    "people.run": {"dagster", "errors", "evaluation", "ledger", "people", "policy", "render", "sweep"},
+    "people.run": {"dagster", "errors", "evaluation", "ledger", "people", "pipeline", "policy", "render"},
     # What `dg scaffold` writes has the sample lake in it.
     "dagster": {
         "clock", "datasets", "demo.lake", "environment", "errors", "evaluation", "failures", "frames", "ledger", "outcomes", "people",
@@ -140,6 +141,25 @@ ORDERS: Mapping[str, str] = {
 
 # Calls by which one would find out what a store is able to.
 _ABILITIES = {"isinstance", "issubclass", "hasattr", "getattr"}
+# What a sweep must be asked before it may begin. The door asks it, and besides it, for something else:
+ADMISSION = f"{PACKAGE}.sweep.admission"
+QUESTIONS: Mapping[str, Mapping[str, str]] = {
+    "clock.check": {
+        f"{PACKAGE}.sweep.engine": "asks with the newest time of the log that was read",
+        f"{PACKAGE}.dagster.assets": "asks before it marks, and the rehearsal with it",
+        f"{PACKAGE}.people.rehearsal": "marks in its copy",
+    },
+    "head_faults": {f"{PACKAGE}.people.audit": "has a person accept them"},
+    "place_faults": {
+        f"{PACKAGE}.environment": "has them from beside the data",
+        f"{PACKAGE}.dagster.assets": "reads and marks nothing of a store at another place, and notes new ones",
+        f"{PACKAGE}.people.rehearsal": "reads no such store either",
+    },
+    "place_conflicts": {},
+    "store_fault": {f"{PACKAGE}.sweep.engine": "asks anew for each share of a store"},
+    "due_mark_faults": {},
+    "taken_by_day": {},
+}
 
 # Where names that a library keeps to itself are used, so that a new release of it is looked at in one place.
 PRIVATE: Mapping[str, str] = {"pyiceberg": f"{PACKAGE}.stores.iceberg.commit", "dagster": f"{PACKAGE}.dagster.private"}
@@ -161,13 +181,13 @@ GIVEN_NAMES = {
 # Lines that a place may have; a module counts in the longest that fits. They only fall: whoever passes one subtracts elsewhere,
 # or moves the number in the same commit with the reason; whoever subtracts lowers it.
 BUDGETS: Mapping[str, int] = {
-    "(top)": 1_081,
+    "(top)": 1_079,
     "settings": 1_552,
     "policy": 2_983,
     "frames": 4_338,
     "exchange": 666,
     "sql": 2_456,
-    "ledger": 7_024,
+    "ledger": 7_072,
     "stores": 1_579,
     "stores.places": 2_933,
     "stores.files": 1_427,
@@ -177,16 +197,35 @@ BUDGETS: Mapping[str, int] = {
     "stores.records": 1_261,
     "stores.objects": 5_864,
     "evaluation": 1_919,
-    "sweep": 3_265,
-    "pipeline": 2_481,
-    "people": 5_330,
+    "sweep": 3_360,
+    "pipeline": 2_506,
+    "people": 5_313,
     "render": 2_034,
-    "dagster": 3_310,
-    "demo": 825,
-    "retention_assets_tests": 70_159,
+    "dagster": 3_194,
+    "demo": 826,
+    "retention_assets_tests": 70_846,
+}
+# Measures of the house (`python -m retention_assets_tests.house_measures`). They only fall.
+CEILINGS: Mapping[str, int] = {
+    # a run that sweeps six files of the sample
+    "modules entered": 131,
+    "functions entered": 2_500,
+    "read transactions of the ledger": 246,
+    "times the ledger is opened": 12,
+    "times a policy's text is parsed": 1,
+    "calls up a floor": 240,
+    # the tree
+    "options of a store": 0,
+    "answers to what is held": 6,
+    "answers to which marks": 8,
+    "places that decide whether a sweep may begin": 1,
+    "ways to look ahead": 2,
+    "ways to run the assets in Dagster": 2,
+    "ways to judge a reference": 2,
+    "ways to print a page": 4,
 }
 # Docstrings that begin with a word by which no sentence says what a thing is; and imports by tests of a module inside a folder.
-OPENINGS, ARROWS = 2, 541
+OPENINGS, ARROWS = 2, 546
 _OPENING = re.compile(r"(What|Which|Whether|Of|Those|As|So many|The same)\b")
 _FACES = re.compile(rf"{PACKAGE}(\.stores)?(\.\w+)?")
 
@@ -195,13 +234,13 @@ def import_faults(text: str, module: str) -> list[str]:
     """Imports against the tables above, wherever in the module they stand and whatever they are for."""
     if not module.startswith(f"{PACKAGE}."):
         return []
-    if _place(module) is None:
+    if place_of(module) is None:
         return [f"{module} is in no place of the table of imports"]
     return [f"{module}:{line} imports {target}" for line, target in imports(text, module) if not _allowed(module, target)]
 
 
 def _allowed(module: str, target: str) -> bool:
-    place, top = _place(module), target.partition(".")[0]
+    place, top = place_of(module), target.partition(".")[0]
     assert place is not None
     if top in (TESTS, BENCHMARKS):
         return False
@@ -209,7 +248,7 @@ def _allowed(module: str, target: str) -> bool:
         pure = place not in ALONE or top in ALONE[place] or top in sys.stdlib_module_names
         at_home = top not in HOMES or _below(_inside(module), HOMES[top])
         return at_home and pure and not (place == "frames" and _below(target, IO))
-    other = _place(target)
+    other = place_of(target)
     # What is in no place is a name in the package's __init__, such as the version.
     return other in (place, None) or other in IMPORTS[place]
 
@@ -265,6 +304,19 @@ def order_faults(text: str, module: str) -> list[str]:
         if last in ORDERS and is_order and module != ORDERS[last]:
             faults.append(f"{module}:{line} gives an order to a store: {name}")
     return faults
+
+
+def admission_faults(text: str, module: str) -> list[str]:
+    """Only the door says that a sweep may begin: a call of what it asks is a fault elsewhere."""
+    if not module.startswith(f"{PACKAGE}.") or module == ADMISSION:
+        return []
+    calls = ((node.lineno, ast.unparse(node.func)) for node in nodes(text) if isinstance(node, ast.Call))
+    return [
+        f"{module}:{line} decides whether a sweep may begin: {name}"
+        for line, name in calls
+        for asked, others in QUESTIONS.items()
+        if f".{name}".endswith(f".{asked}") and module not in others
+    ]
 
 
 def _is_method_call(node: ast.AST) -> TypeGuard[Any]:
@@ -404,7 +456,7 @@ def _inside(module: str) -> str:
     return module.partition(".")[2] or "__init__"
 
 
-def _place(module: str) -> str | None:
+def place_of(module: str) -> str | None:
     return _longest(module, IMPORTS)
 
 

@@ -11,6 +11,7 @@ from retention_assets_tests.architecture import (
     IMPORTS,
     OPENINGS,
     ability_faults,
+    admission_faults,
     charter_faults,
     circles,
     clock_faults,
@@ -33,6 +34,7 @@ RULES: tuple[Rule, ...] = (
     deletion_faults,
     order_faults,
     ability_faults,
+    admission_faults,
     private_faults,
     clock_faults,
     sleep_faults,
@@ -162,6 +164,11 @@ BROKEN: Mapping[Rule, tuple[tuple[str, str, str, str], ...]] = {
         ("by a method that may be missing", "sweep.read", "def f(store):\n    getattr(store, 'close', None)", "getattr(store"),
         ("by a new protocol", "stores.protocol", "class ShyStore(Store, Protocol): ...", "ShyStore"),
     ),
+    admission_faults: (
+        ("a command that asks for heads", "people.trash", "def f(e, ledger):\n    e.head_faults(ledger)", "e.head_faults"),
+        ("a step that asks for places", "dagster.sweeping", "from x import place_faults\nplace_faults(1, [])", "place_faults"),
+        ("the engine that asks for the record", "sweep.engine", "due_mark_faults(1, [], 2)", "due_mark_faults"),
+    ),
     private_faults: (
         ("a private name", "stores.iceberg.sweep", "from pyiceberg.table.update import _apply", "pyiceberg.table.update._apply"),
         ("a private module", "stores.iceberg.sweep", "import pyiceberg._private.thing", "pyiceberg._private"),
@@ -234,6 +241,11 @@ SOUND: Mapping[Rule, tuple[tuple[str, str, str], ...]] = {
         ("an answer of the base", "sweep.read", "def f(store):\n    return store.expiry is not None"),
         ("settings, which have kinds", "people.scans", "def f(store):\n    return isinstance(store, ObjectsSettings)"),
         ("a driver's attribute", "stores.iceberg.commit", "def f(table):\n    return getattr(table, 'refs', None)"),
+    ),
+    admission_faults: (
+        ("the door", "sweep.admission", "def f(e, ledger):\n    e.head_faults(ledger)"),
+        ("for something else", "people.audit", "def f(e, ledger):\n    e.head_faults(ledger)"),
+        ("a name alone", "people.trash", "from x import place_faults"),
     ),
     private_faults: (
         ("the one module", "stores.iceberg.commit", "from pyiceberg.table.update import _apply"),

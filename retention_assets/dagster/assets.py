@@ -29,7 +29,6 @@ from retention_assets.frames.verdicts.reasons import Reason
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.marking import MarkResult, candidate_table
 from retention_assets.people.idle_rules import idle_rules
-from retention_assets.pipeline.head_file import place_faults
 from retention_assets.pipeline.part_frames import (
     COUNTS,
     ENDS,
@@ -201,7 +200,7 @@ def transaction_log(run: Step, ledger: Ledger) -> Metadata:
         raise dg.Failure("The settings name no store. Add one to retention.yaml, then run again.")
     report_store_warnings(stores.values(), run.log)
     scanner = SparkScanner(lambda: run.spark)
-    placed = place_faults(ledger, stores.values(), run.actor)
+    placed = run.retention.place_faults(ledger, stores.values(), run.actor)
     faults = {name: fault for name, fault in placed.items() if not isinstance(fault, StoreFailed)}
     elsewhere = [ChosenDatasets(stores[name], (), str(fault)) for name, fault in faults.items()]
     present = {name: store for name, store in stores.items() if name not in faults}
@@ -390,7 +389,8 @@ def evaluate(run: Step, ledger: Ledger) -> Evaluation:
     if why := next(filter(None, map(rulebook.unreadable.get, by_store(names))), None):
         raise Refused(why)
     places, stores = ledger.places.newest(), run.retention.stores(by_store(names))
-    if moved := [fault for fault in place_faults(ledger, stores.values()).values() if not isinstance(fault, StoreFailed)]:
+    faults = run.retention.place_faults(ledger, stores.values()).values()
+    if moved := [fault for fault in faults if not isinstance(fault, StoreFailed)]:
         raise moved[0]
     unknown = warn_of_unknown(rulebook.entries, names, run.retention) if run.datasets.selects_all else ()
     for warning in (*rulebook.unreadable.values(), *rulebook.drifted, *unknown):

@@ -7,8 +7,7 @@ import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
-from datetime import datetime
+from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import starmap
 
@@ -26,7 +25,7 @@ from retention_assets.ledger import Ledger, invariants
 from retention_assets.ledger.book import kept_realms
 from retention_assets.ledger.evaluations import SWEPT_BEFORE, Publication
 from retention_assets.ledger.histories import UNDELETED
-from retention_assets.ledger.invariants import Invariant, Violation
+from retention_assets.ledger.invariants import CheckResult, Invariant, Violation, check_result
 from retention_assets.ledger.mark_rows import schema_of
 from retention_assets.ledger.marking import CANDIDATES
 from retention_assets.pipeline.file_systems import inside
@@ -36,49 +35,14 @@ from retention_assets.pipeline.read_tokens import read_begun
 from retention_assets.pipeline.stage import Source, by_folder, parquet, read_datasets, read_output, read_transactions, run_stage
 from retention_assets.policy.durations import text_of
 from retention_assets.policy.sentences import count
-from retention_assets.render.dagster import MOST_SHOWN
 from retention_assets.stores.protocol import Store, data_finder
-from retention_assets.sweep.preconditions import MARK_INVARIANTS, SWEPT_INVARIANTS
+from retention_assets.sweep.admission import MARK_INVARIANTS, SWEPT_INVARIANTS
 
 # Assets whose violations end when the dataset is gone. Violations of sweeps stay on record.
 OF_PRESENT_DATASETS = frozenset({"transaction_log", "candidate_marks"})
 _DATASETS_AT_ONCE = 500
 _LISTINGS_AT_ONCE = 8
 _NAMED = 3
-
-
-@dataclass(frozen=True)
-class CheckResult:
-    """Violations by dataset, one for each with the times of all; under "" one that is about no dataset."""
-
-    expected: str
-    # kind of the names: dataset or store
-    noun: str
-    by_dataset: Mapping[str, Violation]
-    # the first violations, for people
-    shown: tuple[Violation, ...]
-    # times of violations that the ledger knows
-    since: Mapping[str, datetime] = field(default_factory=dict)
-
-    @property
-    def violations(self) -> int:
-        return sum(violation.times for violation in self.by_dataset.values())
-
-    @property
-    def passed(self) -> bool:
-        return not self.by_dataset
-
-    @property
-    def actual(self) -> str:
-        if self.passed:
-            return "No violation."
-        first = "; ".join(map(self._sentence, self.shown[:3]))
-        more = " …" if len(self.by_dataset) > 3 else ""
-        return f"{count(self.violations, 'violation')} in {count(len(self.by_dataset), self.noun)}. {first}{more}"
-
-    def _sentence(self, violation: Violation) -> str:
-        since = self.since.get(violation.dataset)
-        return f"{violation.words}, since {since:%Y-%m-%d %H:%M} UTC" if since else violation.words
 
 
 @dataclass(frozen=True)
@@ -102,17 +66,6 @@ class Check:
 
     def ask(self, scope: "CheckScope") -> CheckResult:
         return check_result(self.query(scope), self.expected, self.noun)
-
-
-def check_result(violations: Iterable[Violation], expected: str = "", noun: str = "dataset") -> CheckResult:
-    """Group violations; no more of them are kept than are shown."""
-    by_dataset, shown = dict[str, Violation](), list[Violation]()
-    for violation in violations:
-        first = by_dataset.get(violation.dataset)
-        by_dataset[violation.dataset] = replace(first, times=first.times + violation.times) if first else violation
-        if len(shown) < MOST_SHOWN:
-            shown.append(violation)
-    return CheckResult(expected, noun, by_dataset, tuple(shown))
 
 
 @dataclass(frozen=True)

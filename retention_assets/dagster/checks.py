@@ -15,18 +15,12 @@ from typing import Any
 
 import dagster as dg
 
-from retention_assets.dagster.check_queries import (
-    CHECKS,
-    OF_PRESENT_DATASETS,
-    Check,
-    CheckResult,
-    CheckScope,
-)
+from retention_assets.dagster.check_queries import CHECKS, OF_PRESENT_DATASETS, Check, CheckScope
 from retention_assets.dagster.step import Step
 from retention_assets.datasets import DatasetFilter, store_of
 from retention_assets.evaluation.changes import Listing
 from retention_assets.ledger.evaluations import StandingViolation
-from retention_assets.ledger.invariants import Violation
+from retention_assets.ledger.invariants import CheckResult, Violation
 from retention_assets.policy.durations import text_of
 from retention_assets.render.dagster import MOST_SHOWN, table
 from retention_assets.stores.protocol import error_text
@@ -82,7 +76,7 @@ def _fields(asset: dg.AssetKey, state: CheckResult, is_warning: bool) -> dict[st
             f"{state.noun}s": len(state.by_dataset),
             f"offending_{state.noun}s": table(
                 {state.noun: "string", "violations": "int", "what": "string", "since": "string"},
-                (
+                [
                     {
                         state.noun: violation.dataset,
                         "violations": violation.times,
@@ -90,7 +84,7 @@ def _fields(asset: dg.AssetKey, state: CheckResult, is_warning: bool) -> dict[st
                         "since": text_of(since.replace(microsecond=0)) if (since := state.since.get(violation.dataset)) else "",
                     }
                     for violation in state.shown
-                ),
+                ],
             ),
         },
     }
@@ -106,7 +100,7 @@ def query(scope: CheckScope, check: Check) -> CheckResult:
     run, ledger = scope.run, scope.ledger
     asset = scope.asset("candidate_marks")
     by_run = () if run.is_whole else ledger.publications.by(asset, [run.run.run_id])
-    judged = run.datasets.select(publication.dataset for publication in by_run or ledger.publications.of(asset))
+    judged = run.datasets.select([publication.dataset for publication in by_run or ledger.publications.of(asset)])
     try:
         result = check.ask(scope)
     except Exception as error:

@@ -4,10 +4,8 @@ import logging
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -20,37 +18,17 @@ from retention_assets.dagster.partitions import WITHOUT_PAGES
 from retention_assets.dagster.step import ACTOR_TAG, ASSET, STARTING
 from retention_assets.environment import Environment
 from retention_assets.errors import BadInput
+from retention_assets.evaluation.fates import Fates
 from retention_assets.frames.log import fault_sentence
+from retention_assets.ledger.states import Waiting
+from retention_assets.people.operation import JobResult
+from retention_assets.pipeline.confirmed import TAG
 from retention_assets.policy.durations import text_of
 from retention_assets.render.dagster import DATA
 from retention_assets.render.text import visible_note
 from retention_assets.settings.model import Settings
-from retention_assets.sweep.preconditions import TAG
 
 _LEVELS = logging.getLevelNamesMapping()
-
-
-@dataclass(frozen=True)
-class JobResult:
-    """Metadata of each asset's materialization as plain values, and what a person has to look at."""
-
-    run_id: str
-    as_of: datetime
-    said: Mapping[str, Mapping[str, Any]]
-    # faulty input of people; failures; and datasets that were refused while the others went on
-    bad_input: tuple[str, ...] = ()
-    failed: tuple[str, ...] = ()
-    refused: tuple[str, ...] = ()
-    # from checks that only warn
-    warnings: tuple[str, ...] = ()
-
-    @property
-    def troubles(self) -> tuple[str, ...]:
-        return (*self.bad_input, *self.failed, *self.refused)
-
-    def number(self, asset: str, name: str) -> int:
-        """Number of an asset's metadata; 0 where the job did not come to it."""
-        return int(self.said.get(asset, {}).get(name, 0))
 
 
 def run_job(
@@ -59,31 +37,34 @@ def run_job(
     as_of: datetime | None = None,
     datasets: Sequence[str] = ("*",),
     log_level: str = "warning",
-    confirmed: Path | None = None,
+    confirmed: str | None = None,
     accept_large: bool = False,
     actor: str | None = None,
 ) -> JobResult:
     """Run a job to its end in this program, under the names that the settings give to this environment.
 
-    Without `as_of` each step asks what time it is. With `confirmed`, a file (sweep/preconditions.py), it deletes nothing else.
+    Without `as_of` each step asks what time it is. With `confirmed`, a file (pipeline/confirmed.py), it deletes nothing else.
     `accept_large` is for jobs that sweep: they do it also where that takes more than usual.
     """
-    at = Environment(settings).instant(as_of)
-    name, names = next(each.job for each in ASSET_JOBS if each.name == job), Names(settings.dagster.key_prefix)
-    definition = build_defs(settings).resolve_job_def(names.of(name))
+    environment, names = Environment(settings), Names(settings.dagster.key_prefix)
+    at = environment.instant(as_of)
+    name = next(each.job for each in ASSET_JOBS if each.name == job)
     given = {"as_of": text_of(as_of) if as_of else "", "datasets": list(datasets), "accept_large": accept_large}
     # Dagster's own console would show every failure as a trace of its internals; the result has it as a sentence.
     config = {**step_config(names, **given), "loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
     run_id = str(uuid4())
     # The instance of DAGSTER_HOME, so that the UI shows the run.
-    with dg.DagsterInstance.get() if os.environ.get("DAGSTER_HOME") else dg.DagsterInstance.ephemeral() as instance:
-        tags = {name: value for name, value in ((TAG, str(confirmed or "")), (ACTOR_TAG, actor or "")) if value} | (
-            WITHOUT_PAGES if instance.is_ephemeral else {}
-        )
+    made = dg.DagsterInstance.get() if os.environ.get("DAGSTER_HOME") else dg.DagsterInstance.ephemeral()
+    with made as instance, environment.ledger() as ledger:
+        # opened once for all steps
+        definition = build_defs(settings, retention=environment.within(ledger)).resolve_job_def(names.of(name))
+        said_by = {TAG: confirmed or "", ACTOR_TAG: actor or ""}
+        tags = {tag: value for tag, value in said_by.items() if value} | (WITHOUT_PAGES if instance.is_ephemeral else {})
         instance.add_event_listener(run_id, partial(_tell, least=_LEVELS[log_level.upper()]))
         result = definition.execute_in_process(
             run_config=config, instance=instance, raise_on_error=False, run_id=run_id, tags=tags
         )
+        waiting = Waiting.of(Fates.recorded(ledger, at).pending(ledger), at)
     said = {
         event.asset_key.path[-1]: plain_metadata(event.materialization.metadata)
         for event in result.all_events
@@ -102,7 +83,7 @@ def run_job(
     warnings = [
         f"check {check.check_name}: {check.description}" for check in red if check.severity is dg.AssetCheckSeverity.WARN
     ]
-    return JobResult(result.run_id, at, said, bad_input, (*broken, *failures, *failed), refused, tuple(warnings))
+    return JobResult(result.run_id, at, said, bad_input, (*broken, *failures, *failed), refused, tuple(warnings), waiting)
 
 
 def _tell(entry: dg.EventLogEntry, least: int) -> None:

@@ -11,21 +11,14 @@ from collections.abc import Iterator
 import dagster as dg
 
 from retention_assets.clock import now
-from retention_assets.dagster.check_queries import (
-    CHECKS,
-    OF_PRESENT_DATASETS,
-    REACHABILITY,
-    Check,
-    CheckResult,
-    check_result,
-    unreachable,
-)
+from retention_assets.dagster.check_queries import CHECKS, OF_PRESENT_DATASETS, REACHABILITY, Check, unreachable
 from retention_assets.dagster.checks import check_evaluation, gone_of, with_standing
 from retention_assets.dagster.naming import Names
 from retention_assets.dagster.step import Resources, resources_in
 from retention_assets.dagster.sweeping import state_events
 from retention_assets.datasets import by_store
 from retention_assets.evaluation.changes import Listing, list_datasets
+from retention_assets.ledger.invariants import CheckResult, check_result
 from retention_assets.render.dagster import MOST_SHOWN
 from retention_assets.render.text import visible
 from retention_assets.settings.model import Settings

@@ -5,31 +5,27 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from itertools import groupby
-from operator import itemgetter
 from typing import Any
 
 import dagster as dg
 
-from retention_assets.dagster.check_queries import check_result
 from retention_assets.dagster.naming import BY_STORE
 from retention_assets.dagster.partitions import DatasetPage, few, numbers_of, retention_asset
 from retention_assets.dagster.step import Metadata, Resources, Step
 from retention_assets.datasets import by_store, store_of
 from retention_assets.errors import Refused
 from retention_assets.evaluation.fates import Fates
-from retention_assets.evaluation.rules_in_force import Rulebook, load_rules
+from retention_assets.evaluation.rules_in_force import load_rules
 from retention_assets.ledger import Ledger
-from retention_assets.ledger.marking import PendingSweep
 from retention_assets.ledger.states import LastSweep, PendingGroup, Totals, Waiting
 from retention_assets.ledger.trash import AsideSum
-from retention_assets.outcomes import Outcome
+from retention_assets.outcomes import Order, Outcome
 from retention_assets.people.history import last_seen
 from retention_assets.people.realms import reported_realms
+from retention_assets.pipeline.confirmed import TAG, read_confirmed, write_confirmed
 from retention_assets.pipeline.file_systems import inside
-from retention_assets.pipeline.head_file import place_faults
 from retention_assets.pipeline.stage import write_text
-from retention_assets.pipeline.sweep_stage import SweepTask, SweepWatch, is_for_tasks, share_confirmed, sweep_in_tasks
+from retention_assets.pipeline.sweep_stage import SweepTask, SweepWatch, is_for_tasks, sweep_in_tasks
 from retention_assets.policy.sizes import size_of
 from retention_assets.render.dagster import (
     DATA,
@@ -57,10 +53,10 @@ from retention_assets.render.svg import Plots, freed_words, plots_of, since, str
 from retention_assets.render.terminal import console, status_text
 from retention_assets.render.text import kib
 from retention_assets.report import DayReport, day_report
-from retention_assets.stores.protocol import Store, StoreFailed, call_store
-from retention_assets.sweep.dataset_sweep import OnProgress, SweepResult
+from retention_assets.stores.protocol import Store, call_store
+from retention_assets.sweep.admission import Door, Question
+from retention_assets.sweep.dataset_sweep import OnProgress, SweepResult, refused_results
 from retention_assets.sweep.engine import Sweeper, stop_on_signals
-from retention_assets.sweep.preconditions import braked, ledger_faults, read_confirmed
 
 _RARE = (Outcome.HIDDEN, Outcome.SET_ASIDE, Outcome.RESTORED)
 _SHOWN = (Outcome.DELETED, Outcome.ALREADY_GONE, *_RARE, Outcome.FAILED, Outcome.SPARED, Outcome.EXPIRING)
@@ -118,41 +114,6 @@ _NUMBERS = (*_COUNTS, "left", *_BYTES)
 # numbers that a page shows even if they are zero
 _PLOTTED = ("deleted", "spared", "failed")
 _OUTCOMES = [outcome.value.lower() for outcome in Outcome]
-_JUDGE_ANEW = "Mend the cause, judge it again (`retention run --mark-only`, or materialize candidate_marks), then sweep."
-
-
-def _refuse_unsound_ledger(run: Step, ledger: Ledger, datasets: Sequence[str]) -> None:
-    # A sweep that is launched alone has nobody's checks before it; and an older ledger does not know what happened since.
-    for fault in run.retention.head_faults(ledger).values():
-        raise Refused(f"Nothing is swept. {fault}")
-    by_check = groupby(ledger_faults(ledger, datasets, run.as_of), key=itemgetter(0))
-    failed = next(((name, check_result(fault for _, fault in faults)) for name, faults in by_check), None)
-    if failed is not None:
-        name, result = failed
-        raise Refused(
-            f"Nothing is swept: {name} failed. {result.actual} `retention audit verify` names the changes. Take wrong marks "
-            "back (`retention unmark`). Restore other rows, or accept them (`retention audit accept --reason …`). Then "
-            "sweep again."
-        )
-
-
-def _refused(run: Step, ledger: Ledger, rulebook: Rulebook, due: Mapping[str, PendingSweep]) -> dict[str, SweepResult]:
-    failed: dict[str, list[str]] = {}
-    # The latest result of each check about a dataset counts, whoever launches the sweep and in which run.
-    for row in ledger.objections.standing(set(due)):
-        failed.setdefault(row.dataset, []).append(f"{row.check} failed in {row.raised_by}: {row.sentence}.")
-    reasons = {name: f"nothing of {name} is swept: {' '.join(sentences)} {_JUDGE_ANEW}" for name, sentences in failed.items()}
-    by_name = by_store(due)
-    # A policy that can't be read may keep data.
-    for store, fault in rulebook.unreadable.items():
-        reasons |= {name: f"nothing of {name} is swept: {fault}" for name in by_name.get(store, ())}
-    # Places are checked once for the whole run: its tasks compare the ledger's id alone.
-    places = place_faults(ledger, run.retention.stores(by_name).values())
-    reasons |= {name: str(fault) for store, fault in places.items() for name in by_name[store]}
-    if not run.accept_large:
-        reasons |= braked(ledger, run.retention.settings.brake, list(due.values()), run.as_of.date())
-    away = {store for store, fault in places.items() if isinstance(fault, StoreFailed)}
-    return {name: SweepResult(name, refused=why, store_failed=store_of(name) in away) for name, why in reasons.items()}
 
 
 def _pages_of_sweeps(run: Step, ledger: Ledger, metadata: Metadata) -> Iterator[DatasetPage]:
@@ -187,16 +148,18 @@ def swept_transactions(run: Step, ledger: Ledger) -> Metadata:
     Before it deletes, the sweep reads the log again and spares every mark that is not justified any more, with the reason. The
     next run repeats what fails. The ledger has each step before it is done.
     """
-    confirmed = read_confirmed(run.run.tags)
+    confirmed = read_confirmed(run.run.tags[TAG]) if TAG in run.run.tags else None
     rulebook = load_rules(ledger, run.retention, run.actor, run.given_as_of)
-    if rulebook.unaccepted:
-        raise Refused(rulebook.unaccepted)
     pending = {row.dataset: row for row in ledger.marks.to_sweep(run.as_of)}
     due = {name: pending[name] for name in run.datasets.select(pending)}
-    refused = _refused(run, ledger, rulebook, {name: row for name, row in due.items() if row.is_due})
+    stores = run.retention.stores(by_store(due))
+    door = Door(run.retention, ledger, rulebook, stores, run.as_of, run.given_as_of)
+    admission = door.admit(Order.DELETE, [*due.values()], [Question.BRAKE] if run.accept_large else ())
+    if admission.withheld:
+        raise Refused(f"Nothing is swept. {admission.withheld}")
+    refused = admission.refused
     wanted = {name: row.marks for name, row in due.items() if name not in refused}
-    _refuse_unsound_ledger(run, ledger, list(wanted))
-    stores = run.retention.stores(by_store(wanted))
+    stores = {name: stores[name] for name in by_store(wanted) if name in stores}
     report_store_warnings(stores.values(), run.log)
     # Starting Spark takes over signal handling, so it comes first.
     spark = run.spark if is_for_tasks(run.retention.settings, wanted) else None
@@ -207,12 +170,12 @@ def swept_transactions(run: Step, ledger: Ledger) -> Metadata:
         else:
             # Also removes stores' lists and confirmed plans that earlier runs left.
             run.clean_warehouse(ledger, [run.key.path[-1]])
-            file = None if confirmed is None else share_confirmed(confirmed, run.folder)
+            file = None if confirmed is None else write_confirmed(confirmed, run.folder)
             settings, given = run.retention.settings, run.given_as_of
             task = SweepTask(settings, rulebook.files, ledger.id, given, run.actor, run.folder, file)
             swept = sweep_in_tasks(spark, task, wanted, SweepWatch(ledger, rulebook, run.actor, stop, tell))
     # where nothing was due and nothing came back there is nothing to report
-    results = [*refused.values(), *(result for result in swept if due[result.dataset].is_due or result.is_touched)]
+    results = [*refused_results(refused), *(result for result in swept if due[result.dataset].is_due or result.is_touched)]
     objections = {row.dataset for row in ledger.objections.standing()}
     spared = ledger.pending.spared([result.dataset for result in results if result.outcomes[Outcome.SPARED]], run.actor)
     for result in results:

@@ -1,8 +1,8 @@
 """Invariants of every sound ledger, checked by plain SQL that shares only the reading of batches with what writes."""
 
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from fractions import Fraction
 from operator import itemgetter
@@ -48,9 +48,12 @@ from retention_assets.policy.book import item_of
 from retention_assets.policy.durations import parse_duration, parse_instant, text_of
 from retention_assets.policy.model import Limits, Policy
 from retention_assets.policy.realms import realm_of
+from retention_assets.policy.sentences import count
 from retention_assets.sql.columns import ByteSum
 from retention_assets.sql.transactions import portions
 
+# violations that are shown, and that a sentence names
+_MOST_SHOWN, _NAMED = 1_000, 3
 _ENDS = ("deleted", "already_gone", "hidden", "set_aside", "kept_readable", "spared", "unmarked")
 
 
@@ -65,6 +68,51 @@ class Violation:
     @property
     def words(self) -> str:
         return f"{self.dataset}: {self.what}" if self.dataset else self.what
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """Violations by dataset, one for each with the times of all; under "" one that is about no dataset."""
+
+    expected: str
+    # kind of the names: dataset or store
+    noun: str
+    by_dataset: Mapping[str, Violation]
+    # the first violations, for people
+    shown: tuple[Violation, ...]
+    # times of violations that the ledger knows
+    since: Mapping[str, datetime] = field(default_factory=dict)
+
+    @property
+    def violations(self) -> int:
+        return sum(violation.times for violation in self.by_dataset.values())
+
+    @property
+    def passed(self) -> bool:
+        return not self.by_dataset
+
+    @property
+    def actual(self) -> str:
+        if self.passed:
+            return "No violation."
+        first = "; ".join(map(self._sentence, self.shown[:_NAMED]))
+        more = " …" if len(self.by_dataset) > _NAMED else ""
+        return f"{count(self.violations, 'violation')} in {count(len(self.by_dataset), self.noun)}. {first}{more}"
+
+    def _sentence(self, violation: Violation) -> str:
+        since = self.since.get(violation.dataset)
+        return f"{violation.words}, since {since:%Y-%m-%d %H:%M} UTC" if since else violation.words
+
+
+def check_result(violations: Iterable[Violation], expected: str = "", noun: str = "dataset") -> CheckResult:
+    """Group violations; no more of them are kept than are shown."""
+    by_dataset, shown = dict[str, Violation](), list[Violation]()
+    for violation in violations:
+        first = by_dataset.get(violation.dataset)
+        by_dataset[violation.dataset] = replace(first, times=first.times + violation.times) if first else violation
+        if len(shown) < _MOST_SHOWN:
+            shown.append(violation)
+    return CheckResult(expected, noun, by_dataset, tuple(shown))
 
 
 # Checks all datasets (None) or some; a swept invariant also only what moved after an audit position.

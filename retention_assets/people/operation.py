@@ -21,6 +21,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from retention_assets.clock import now
 from retention_assets.environment import Environment
 from retention_assets.errors import BadInput, InvalidValue
+from retention_assets.ledger.states import Waiting
 from retention_assets.policy.durations import EXPECTED_MOMENT, LONGEST_YEARS, Duration, as_duration, parse_moment, text_of
 from retention_assets.render.markdown import Answer, with_code
 from retention_assets.settings.yaml import Document, problems_of
@@ -361,3 +362,28 @@ def _unwrapped(annotation: Any) -> Any:
     if get_origin(annotation) in (Union, UnionType):
         annotation = next(part for part in get_args(annotation) if part is not NoneType)
     return get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
+
+
+@dataclass(frozen=True)
+class JobResult:
+    """Metadata of each asset's materialization as plain values, and what a person has to look at."""
+
+    run_id: str
+    as_of: datetime
+    said: Mapping[str, Mapping[str, Any]]
+    # faulty input of people; failures; and datasets that were refused while the others went on
+    bad_input: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
+    # from checks that only warn
+    warnings: tuple[str, ...] = ()
+    # marks after the run
+    waiting: Waiting = field(default_factory=Waiting)
+
+    @property
+    def troubles(self) -> tuple[str, ...]:
+        return (*self.bad_input, *self.failed, *self.refused)
+
+    def number(self, asset: str, name: str) -> int:
+        """Number of an asset's metadata; 0 where the job did not come to it."""
+        return int(self.said.get(asset, {}).get(name, 0))

@@ -41,6 +41,7 @@ from retention_assets.policy.durations import minute_in_utc
 from retention_assets.policy.model import Policy
 from retention_assets.policy.sentences import sentence
 from retention_assets.render.terminal import Column, Count, Minute, Number, Size, table
+from retention_assets.sweep.admission import Question
 
 # fields of a transaction in JSON, besides those of its list
 _SHOWN = ("dataset", "transaction", "policy", "policy_version", "reason", "bytes")
@@ -300,8 +301,7 @@ def make_plan(request: PlanRequest, environment: Environment) -> RetentionPlan:
     with rehearse(environment, request.datasets, at, request.as_of) as rehearsed:
         rules = rehearsed.rulebook.rules(rehearsed.names, at)
         run = rehearse_run(rehearsed, environment, rules, at, request.accept_large)
-        source, large = rehearsed.source, run.braked.values() if request.accept_large else ()
-        due = {row.dataset for row in run.due}
+        source, admission = rehearsed.source, run.admission
         sums = source.trash.sums() if source else []
         chosen = {*rehearsed.datasets.select({row.dataset for row in sums})}
         named = {name for rows in (run.newly_marked, run.taken, run.spared) for name in rows["policy"].unique().to_pylist()}
@@ -311,10 +311,10 @@ def make_plan(request: PlanRequest, environment: Environment) -> RetentionPlan:
             cascades=rehearsed.accepted_cascades(),
             away=rehearsed.away,
             policies=tuple(sorted((one for one in rules.policies if one.name in named), key=lambda one: one.name)),
-            objections=tuple(rehearsed.objections(due)),
+            objections=tuple(rehearsed.objections(run.due)),
             notes=(
-                *rehearsed.notes(environment, due),
-                *(f"Without your consent {fault}" for fault in sorted(set(large))),
+                *rehearsed.notes(environment, admission.told(Question.OBJECTION)),
+                *(f"Without your consent {fault}" for fault in admission.told(Question.BRAKE) if request.accept_large),
             ),
             in_trash=sum((Amount(row.marks, row.bytes) for row in sums if row.dataset in chosen), NOTHING),
         )

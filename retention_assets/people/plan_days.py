@@ -23,6 +23,7 @@ from retention_assets.policy.durations import LONGEST_YEARS, text_of
 from retention_assets.policy.sentences import count
 from retention_assets.policy.sizes import size_of
 from retention_assets.render.terminal import Count, Size, table
+from retention_assets.sweep.admission import Question
 
 MOST_DAYS = 1_000
 _LAST_YEAR = 9_999
@@ -209,7 +210,7 @@ def plan_days(
     if begin.year + LONGEST_YEARS + days // 365 >= _LAST_YEAR:
         raise BadInput(Problem(f"is {text_of(begin)}", key="as_of", expected="an earlier instant"))
     with rehearse(environment, datasets, begin, as_of, days) as rehearsed:
-        later, due = rehearsed.due_after(begin + timedelta(days=days - 1)), set[str]()
+        later, told = rehearsed.due_after(begin + timedelta(days=days - 1)), dict[str, None]()
         for number in range(days):
             at = begin + timedelta(days=number)
             rehearsed = replace(rehearsed, as_of=at)
@@ -217,9 +218,9 @@ def plan_days(
             run = rehearse_run(rehearsed, environment, rules, at, accept_large, marks_all=True)
             planned.add(run, later + rehearsed.waiting())
             planned.cascades |= rehearsed.accepted_cascades()
-            due.update(row.dataset for row in run.due)
+            told |= dict.fromkeys(run.admission.told(Question.OBJECTION))
             rehearsed = rehearsed.next_day(run.unsound)
-        planned.away, planned.notes = rehearsed.away, rehearsed.notes(environment, due)
+        planned.away, planned.notes = rehearsed.away, rehearsed.notes(environment, told)
     return planned
 
 

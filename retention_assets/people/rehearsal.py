@@ -28,9 +28,9 @@ from retention_assets.ledger.evaluations import Objection
 from retention_assets.ledger.ledger import copy_due_marks, copy_times_of_file_holds
 from retention_assets.ledger.mark_rows import MARK_ROWS
 from retention_assets.ledger.marking import CANDIDATES, PendingSweep
+from retention_assets.outcomes import Order
 from retention_assets.people.amounts import NOTHING, Amount, amount_of
 from retention_assets.people.idle_rules import idle_rules
-from retention_assets.pipeline.head_file import place_faults
 from retention_assets.settings.model import Settings
 from retention_assets.stores.dry_run import RecordingStore
 from retention_assets.stores.iceberg.settings import IcebergSettings
@@ -38,9 +38,9 @@ from retention_assets.stores.logs import ChosenDatasets, choose_datasets
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.protocol import Store, StoreFailed, call_store, error_text
 from retention_assets.stores.remembered import RememberingStore
+from retention_assets.sweep.admission import Admission, Door, Question, Refusal
 from retention_assets.sweep.dataset_sweep import SweepResult
 from retention_assets.sweep.engine import Sweeper
-from retention_assets.sweep.preconditions import braked, ledger_faults
 
 _ACTOR = "rehearsal"
 
@@ -108,33 +108,28 @@ class Rehearsal:
     def due(self) -> list[PendingSweep]:
         """Chosen datasets on which a sweep of the copy has something to do."""
         due = {row.dataset: row for row in self.copy.marks.to_sweep(self.copy.clock.due_by(self.as_of))}
-        return [due[name] for name in self.datasets.select(list(due)) if name not in self.unsound]
+        # a store that can't even be opened is reported once, and not for each of its datasets
+        opened = {name for name in due if store_of(name) in self.stores or store_of(name) not in self.away}
+        return [due[name] for name in self.datasets.select(sorted(opened - self.unsound))]
 
-    def withheld(self, environment: Environment, datasets: Sequence[str], at: datetime) -> str | None:
-        """Reason why a run would sweep nothing at all: by what was read, or by a ledger that is not what it was."""
-        if self.rulebook.unaccepted:
-            return f"Nothing would be swept. {self.rulebook.unaccepted}"
+    def admit(self, environment: Environment, due: Sequence[PendingSweep], waived: Collection[Question]) -> Admission:
+        """Ask the door as a run does."""
         if self.is_unscanned and not self.names:
-            return "Nothing would be swept: no dataset can be read."
-        if self.source is None:
-            return None
-        fault = ledger_fault(environment, self.source, datasets, at)
-        return f"Nothing would be swept. {fault}" if fault else None
-
-    def braked(self, due: Sequence[PendingSweep]) -> dict[str, str]:
-        """By dataset, why a run would need a person's consent."""
-        today, brake = self.copy.clock.due_by(self.as_of).date(), self.settings.brake
+            return Admission((Refusal(Question.PLACE, None, Refused("No dataset can be read.")),))
+        due_by, stores = self.copy.clock.due_by(self.as_of), {name: recording.store for name, recording in self.stores.items()}
         if self.source:
-            return braked(self.source, brake, due, today, self.copy)
-        # before the first evaluation nobody knows how much there is
-        return braked(self.copy, brake and brake.model_copy(update={"share": None}), due, today)
+            door = Door(environment, self.source, self.rulebook, stores, due_by, self.as_of, rehearsed=self.copy)
+        else:
+            # before the first evaluation nobody knows how much there is
+            brake = self.settings.brake and self.settings.brake.model_copy(update={"share": None})
+            first = replace(environment, settings=self.settings.model_copy(update={"brake": brake}))
+            door = Door(first, self.copy, self.rulebook, stores, due_by, self.as_of)
+        return door.admit(Order.DELETE, due, waived)
 
-    def sweep_copy(self, datasets: Iterable[str]) -> Iterator[SweepResult]:
+    def sweep_copy(self, datasets: Sequence[str]) -> Iterator[SweepResult]:
         """Sweep the copy. The stores record what they would delete."""
-        # A store that can't even be opened is reported once, and not for each of its datasets.
-        names = [name for name in datasets if store_of(name) in self.stores or store_of(name) not in self.away]
         clocks, wait, given = self._other_clocks, lambda *_: None, (self.copy, self.stores, self.rulebook, self.as_of, _ACTOR)
-        return Sweeper(*given, wait=wait, clocks=clocks, real_ledger=self.source).run(names)
+        return Sweeper(*given, wait=wait, clocks=clocks, real_ledger=self.source).run(datasets)
 
     def waiting(self) -> Amount:
         return sum((Amount(group.marks, group.bytes) for group in self.copy.pending.waiting()), NOTHING)
@@ -155,21 +150,16 @@ class Rehearsal:
         chosen = [replace(one, datasets=tuple(name for name in one.datasets if name not in unsound)) for one in self.chosen]
         return replace(self, chosen=chosen, unsound=self.unsound | {*unsound})
 
-    def notes(self, environment: Environment, due: Collection[str]) -> list[str]:
+    def notes(self, environment: Environment, told: Iterable[str]) -> list[str]:
         """Sentences about a ledger that is missing, checks that failed, and rules without effect."""
-        objections = self.objections(due)
         return [
             *([] if self.source else [environment.no_ledger]),
-            *(
-                f"{one.dataset}: {one.check} failed in {one.raised_by}: {one.sentence}. A run sweeps nothing of it until this "
-                "check passes."
-                for one in objections
-            ),
+            *(f"Unless this check passes in the run, {fault}" for fault in told),
             *idle_rules(self.rulebook.files, self.source),
         ]
 
-    def objections(self, due: Collection[str]) -> list[Objection]:
-        return self.source.objections.standing({*due}) if self.source else []
+    def objections(self, due: Iterable[PendingSweep]) -> list[Objection]:
+        return self.source.objections.standing({row.dataset for row in due}) if self.source else []
 
     def accepted_cascades(self) -> dict[str, str]:
         """Sentences about accepted cascades, by the name of each store that would have deleted something."""
@@ -185,22 +175,6 @@ class Rehearsal:
     def _other_clocks(self) -> Iterator[datetime]:
         # the copy is a file; where the ledger is on a server, the server's clock is a witness for the copy as well
         return filter(None, (self.source.clock.server_time(),) if self.source else ())
-
-
-def ledger_fault(environment: Environment, ledger: Ledger, datasets: Sequence[str], at: datetime) -> str | None:
-    """Reason why nothing may be deleted by a ledger: it is not the newest, or differs from its record."""
-    try:
-        environment.check_heads(ledger)
-    except Refused as fault:
-        return str(fault)
-    return record_fault(ledger, datasets, at)
-
-
-def record_fault(ledger: Ledger, datasets: Sequence[str], at: datetime) -> str | None:
-    """Reason why nothing may be moved by a ledger: what it says of these datasets differs from its record."""
-    for check, violation in ledger_faults(ledger, datasets, at):
-        return f"{check} fails. {violation.words.removesuffix('.')}. `retention audit verify` names every change."
-    return None
 
 
 @contextmanager
@@ -235,7 +209,7 @@ def rehearse(
                 stores[name] = RecordingStore(store) if days == 1 else RememberingStore(store, begins_anew=begins_anew)
             except Exception as fault:  # noqa: BLE001 - a store may be anybody's, and so may what it raises
                 away[name] = error_text(fault)
-        for name, refusal in place_faults(source, environment.stores(stores).values()).items() if source else ():
+        for name, refusal in environment.place_faults(source, (one.store for one in stores.values())).items() if source else ():
             if not isinstance(refusal, StoreFailed):
                 away[name] = str(refusal)
                 del stores[name]

@@ -17,7 +17,8 @@ from retention_assets.people.amounts import NOTHING, Amount, amount_of
 from retention_assets.people.rehearsal import Rehearsal
 from retention_assets.policy.durations import parse_duration
 from retention_assets.stores.logs import read_chosen
-from retention_assets.sweep.dataset_sweep import SweepResult
+from retention_assets.sweep.admission import Admission, Question
+from retention_assets.sweep.dataset_sweep import SweepResult, refused_results
 
 # Transaction of a plan. Times identify it; `due_at` is when the grace of its mark is over.
 PLAN_ROWS = pa.schema(
@@ -49,9 +50,7 @@ class RehearsedRun:
     results: tuple[SweepResult, ...] = ()
     # by dataset why its log is refused
     unsound: Mapping[str, str] = field(default_factory=dict)
-    # why nothing would be swept at all, and by dataset why it needs a person's consent
-    withheld: str | None = None
-    braked: Mapping[str, str] = field(default_factory=dict)
+    admission: Admission = field(default_factory=Admission)
     # work of the sweep when it began, and what the logs had
     due: Sequence[PendingSweep] = ()
     stored: Amount = NOTHING
@@ -63,6 +62,11 @@ class RehearsedRun:
     @property
     def set_aside(self) -> pa.Table:
         return self.taken.filter(self.taken["aside"])
+
+    @property
+    def withheld(self) -> str | None:
+        """Reason why nothing at all would be swept."""
+        return f"Nothing would be swept. {self.admission.withheld}" if self.admission.withheld else None
 
     @property
     def left(self) -> Amount:
@@ -92,12 +96,12 @@ def rehearse_run(
     rehearsed.mark(candidates)
     due = rehearsed.due()
     datasets = [row.dataset for row in due]
-    withheld = rehearsed.withheld(environment, datasets, at)
-    braked = rehearsed.braked(due)
-    stopped = {} if accept_large else braked
+    # a run judges anew before it sweeps, and its own checks decide
+    admission = rehearsed.admit(environment, due, {Question.OBJECTION, *([Question.BRAKE] if accept_large else ())})
+    refused = admission.refused
     aside = {(mark.dataset, mark.transaction): mark for mark in rehearsed.copy.trash.marks(datasets)}
-    results = [SweepResult(name, refused=fault) for name, fault in stopped.items()]
-    results += [] if withheld else rehearsed.sweep_copy(name for name in datasets if name not in stopped)
+    results = [] if admission.withheld else refused_results(refused)
+    results += [] if admission.withheld else rehearsed.sweep_copy([name for name in datasets if name not in refused])
     recorded = [deletion for store in rehearsed.stores.values() for deletion in store.recorded]
     marks = rehearsed.copy.marks.table(datasets)
     # few of them, as the marks of all days before are there, too
@@ -114,8 +118,7 @@ def rehearse_run(
         emptied=_in_order(emptied, PLAN_ROWS),
         results=tuple(results),
         unsound=unsound,
-        withheld=withheld,
-        braked=braked,
+        admission=admission,
         due=due,
         stored=stored,
     )

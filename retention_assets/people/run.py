@@ -4,31 +4,25 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from enum import Enum
-from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import click
 from pydantic import Field
 from rich.table import Table
 
-from retention_assets.evaluation.fates import Fates
 from retention_assets.evaluation.keepers import read_policies
 from retention_assets.ledger.clock_guard import refuse_before
-from retention_assets.ledger.states import Waiting
 from retention_assets.people.command import FORMAT, examples, find_environment, given_fields, options, show
-from retention_assets.people.operation import AcceptLarge, AsOf, DatasetGlobs, Flags, RecordedRequest, Result, Strict
+from retention_assets.people.operation import AcceptLarge, AsOf, DatasetGlobs, Flags, JobResult, RecordedRequest, Result, Strict
 from retention_assets.people.output import ExitCode, confirm, is_on_terminal, print_parts, progress, say
 from retention_assets.people.plan import PlanRequest, RetentionPlan, make_plan, show_plan
+from retention_assets.pipeline.confirmed import write_confirmed
 from retention_assets.policy.durations import minute_in_utc
 from retention_assets.policy.sentences import count
 from retention_assets.policy.sizes import size_of
 from retention_assets.render.summaries import date_of
 from retention_assets.render.terminal import Number, table
-from retention_assets.sweep.preconditions import write_confirmed
-
-if TYPE_CHECKING:
-    from retention_assets.dagster.headless import JobResult
 
 # what a terminal shows of each asset, in the order of the work
 _SHOWN = {
@@ -108,8 +102,8 @@ def run(format_: str, **given: Any) -> ExitCode:
             if not _is_agreed(plan, format_):
                 say("Nothing was done: nothing was marked and nothing deleted.")
                 return ExitCode.FAILED
-            folder = Path(stack.enter_context(TemporaryDirectory(prefix="retention-run-")))
-            accept_large, confirmed = True, write_confirmed(plan.confirmable, folder / "confirmed.parquet")
+            folder = stack.enter_context(TemporaryDirectory(prefix="retention-run-"))
+            accept_large, confirmed = True, write_confirmed(plan.confirmable, folder)
             if agreed := plan.confirmable.select(["dataset", "bytes"]).to_pylist():
                 with environment.ledger() as ledger:
                     amounts = {"datasets": sorted({row["dataset"] for row in agreed}), "transactions": len(agreed)}
@@ -123,18 +117,16 @@ def run(format_: str, **given: Any) -> ExitCode:
             environment.settings, job, request.as_of, request.datasets, request.log_level.value, confirmed, accept_large,
             request.actor,
         )  # fmt: skip
-    with environment.ledger_if_any() as ledger:
-        marks = Fates.recorded(ledger, ran.as_of).pending(ledger) if ledger else ()
-    code = show(request, _result(ran, Waiting.of(marks, ran.as_of)), format_)
+    code = show(request, _result(ran), format_)
     return ExitCode.STOPPED if ran.number("swept_transactions", "stopped") else code
 
 
-def _result(ran: "JobResult", waiting: Waiting) -> Result:
+def _result(ran: JobResult) -> Result:
     left = ran.number("swept_transactions", "left")
     words = f"{left:,} files of swept transactions were not deleted: `retention history` names the reasons."
     names = {"dagster/row_count": "rows"}
     return Result(
-        headline=_headline(ran, waiting),
+        headline=_headline(ran),
         tables=lambda: _tables(ran),
         next=(
             "`retention marks` shows what goes and when; `retention keep` takes something out of it for good."
@@ -157,7 +149,7 @@ def _result(ran: "JobResult", waiting: Waiting) -> Result:
     )
 
 
-def _tables(ran: "JobResult") -> Iterator[Table]:
+def _tables(ran: JobResult) -> Iterator[Table]:
     rows = [
         (words, size_of(number) if name.startswith("bytes_") else f"{number:,}")
         for asset, shown in _SHOWN.items()
@@ -168,9 +160,9 @@ def _tables(ran: "JobResult") -> Iterator[Table]:
         yield table(f"As of {minute_in_utc(ran.as_of)}", ("what", Number("number")), rows)
 
 
-def _headline(ran: "JobResult", waiting: Waiting) -> str:
+def _headline(ran: JobResult) -> str:
     """Marks and deletions of the run, as far as it came, and when the next deletion is due."""
-    sentences, marked = list[str](), ran.number("candidate_marks", "newly_marked")
+    sentences, marked, waiting = list[str](), ran.number("candidate_marks", "newly_marked"), ran.waiting
     deleted, freed = (ran.number("swept_transactions", name) for name in ("deleted", "bytes_freed"))
     aside, later = (ran.number("swept_transactions", name) for name in ("set_aside", "bytes_set_aside"))
     if "candidate_marks" in ran.said:

@@ -26,6 +26,7 @@ from retention_assets.frames.arrays import join_chunks
 from retention_assets.frames.log import Log, is_in_log
 from retention_assets.ledger import AskedBy, Lease, Ledger, Settlement
 from retention_assets.ledger.histories import state_of
+from retention_assets.ledger.marking import PendingSweep
 from retention_assets.ledger.trash import AsideMark, AsideSum
 from retention_assets.outcomes import Order, Outcome
 from retention_assets.people.clock import SIMULATED, present_of
@@ -45,8 +46,6 @@ from retention_assets.people.operation import (
     what_is_missing,
 )
 from retention_assets.people.output import ExitCode, confirm, is_on_terminal, print_parts, progress, say
-from retention_assets.people.rehearsal import ledger_fault, record_fault
-from retention_assets.pipeline.head_file import place_faults
 from retention_assets.policy.language import Policies
 from retention_assets.policy.model import Hold
 from retention_assets.policy.sentences import count, first_of
@@ -55,7 +54,7 @@ from retention_assets.render.terminal import Count, Minute, Size, table
 from retention_assets.stores.logs import tell_swept
 from retention_assets.stores.protocol import Reads, Store, call_store, is_same_place
 from retention_assets.sweep import Fate, Recheck, Sweeper, Verdict, Verdicts, find_there, hold_leases, read_fresh
-from retention_assets.sweep.engine import store_fault
+from retention_assets.sweep.admission import Door
 from retention_assets.sweep.read import DatasetReading, Wanted, joined
 
 # transactions that a sentence is about, of one dataset
@@ -86,7 +85,7 @@ def restore(request: RestoreRequest, environment: Environment) -> Result:
     """
     dataset = request.dataset
     with environment.existing_ledger() as ledger:
-        with _asked(request, ledger, environment) as (store, lease, marks, log):
+        with _asked(request, ledger, environment) as (door, lease, marks, log):
             if others := _other_lives(ledger, marks, log):
                 raise Refused(
                     f"The log of {dataset} has another transaction named {first_of(others)} now, with other times or not "
@@ -96,9 +95,7 @@ def restore(request: RestoreRequest, environment: Environment) -> Result:
             begun = ledger.trash.begin([lease], [mark.id for mark in marks], Order.RESTORE, asked)
             if begun.lost:
                 raise Refused(begun.lost[dataset])
-        # no policy file is read: a broken one stops no restore
-        rulebook = Rulebook(ledger, environment.settings, Policies(), Keepers(ledger))
-        sweeper = Sweeper(ledger, {store.name: store}, rulebook, request.as_of, request.actor, only=Order.RESTORE)
+        sweeper = Sweeper(ledger, door.stores, door.rulebook, request.as_of, request.actor, only=Order.RESTORE)
         try:
             _, failures = _carry_out(sweeper, marks)
         finally:
@@ -148,7 +145,8 @@ def forget_trash(request: ForgetRequest, environment: Environment) -> Result:
     It refuses, and changes nothing, if something of one of them is in the trash, or if the store can't tell.
     """
     dataset = request.dataset
-    with environment.existing_ledger() as ledger, _asked(request, ledger, environment) as (store, lease, marks, log):
+    with environment.existing_ledger() as ledger, _asked(request, ledger, environment) as (door, lease, marks, log):
+        store = door.stores[store_of(dataset)]
         tell_swept(store, dataset, log, partial(ledger.marks.swept, [dataset]), lambda _, __: ())
         there = find_there(store, dataset, ledger.trash.planned([mark.id for mark in marks]))
         if faults := _grouped((mark, there[mark.id]) for mark in marks if mark.id in there):
@@ -167,31 +165,32 @@ def forget_trash(request: ForgetRequest, environment: Environment) -> Result:
 @contextmanager
 def _asked(
     request: RestoreRequest, ledger: Ledger, environment: Environment
-) -> Iterator[tuple[Store, Lease, Sequence[AsideMark], Log]]:
+) -> Iterator[tuple[Door, Lease, Sequence[AsideMark], Log]]:
     # Everything that may refuse is asked before anything is recorded. Under the lease, the newest set aside mark of each name.
     dataset, names = request.dataset, sorted(set(request.transactions))
     at, nothing = present_of(request.as_of, ledger), "Nothing was changed."
-    if ledger.clock.simulated:
-        _check_clock(ledger, environment, at)
-    if (store := environment.stores([store_of(dataset)]).get(store_of(dataset))) is None:
-        raise Refused(f"The settings have no store named {store_of(dataset)}. {nothing}")
     with hold_leases(ledger, [dataset], request.actor) as held:
         if held.others:
             raise Refused(f"{nothing} {held.others[dataset]}")
         free = {mark.transaction: mark for mark in ledger.trash.marks([dataset], names) if mark.order is None}
+        # no policy file is read: a broken one stops no restore
+        rulebook = Rulebook(ledger, environment.settings, Policies(), Keepers(ledger))
+        stores = environment.stores([store_of(dataset)])
+        # the record of due marks is asked for, and by the last of their times all of these are due
+        last = max((mark.until for mark in free.values()), default=at)
+        door = Door(environment, ledger, rulebook, stores, last, request.as_of)
+        admission = door.admit(Order.RESTORE, [PendingSweep(dataset, aside=len(names))])
+        if fault := admission.withheld or admission.refused.get(dataset):
+            raise Refused(f"{nothing} {fault}")
         if missing := [name for name in names if name not in free]:
             histories = ledger.histories.of(dataset, missing)
             states = ((name, state_of(histories[name][-1] if name in histories else None, at)) for name in missing)
             sentences = (f"{name} of {dataset} is not set aside: {state}." for name, state in states)
             raise Refused("\n".join((*sentences, nothing)))
-        # the check covers due marks, and by the last of their times all of these are due
-        why = record_fault(ledger, [dataset], max(mark.until for mark in free.values()))
-        if fault := why or place_faults(ledger, [store]).get(store.name):
-            raise Refused(f"{nothing} {fault}")
-        readings, unread = _read(ledger, store, [dataset], [*free.values()])
+        readings, unread = _read(ledger, stores[store_of(dataset)], [dataset], [*free.values()])
         if unread:
             raise Refused(f"{nothing} {dataset}: {unread[dataset]}")
-        yield store, held.leases[dataset], sorted(free.values()), readings[0].log
+        yield door, held.leases[dataset], sorted(free.values()), readings[0].log
 
 
 def _read(
@@ -208,13 +207,6 @@ def _read(
         return (), dict.fromkeys(datasets, str(fault))
     # of a dataset that is not there its trash may be
     return readings, {one.dataset: one.fault for one in readings if one.token is not None and one.fault}
-
-
-def _check_clock(ledger: Ledger, environment: Environment, present: datetime) -> None:
-    # before anything is recorded: the sweep that follows would refuse
-    clock = environment.settings.clock
-    if why := ledger.clock.check(present, None, clock.max_ahead, clock.max_skew):
-        raise Refused(f"Nothing was changed. {why}")
 
 
 def _carry_out(sweeper: Sweeper, marks: Sequence[AsideMark]) -> tuple[Mapping[int, Any], list[str]]:
@@ -343,21 +335,16 @@ def _empty(request: EmptyTrashRequest, environment: Environment, shown: Collecti
         if not rows and "*" not in request.datasets:
             guess = did_you_mean(request.datasets[0], [row.dataset for row in ledger.trash.sums()], most=1) or ""
             raise Refused(f"Nothing of {', '.join(request.datasets)} is set aside. {guess}".rstrip())
-        _check_clock(ledger, environment, at)
         datasets, stores = sorted({row.dataset for row in rows}), environment.stores(by_store(row.dataset for row in rows))
-        # the check covers due marks, and by the last of their times all of these are due
-        if fault := ledger_fault(environment, ledger, datasets, max((row.last for row in rows), default=at)):
-            raise Refused(f"Nothing was deleted. {fault}")
         # loading records newer retain rules, which keep what the log does not have any more
         rulebook = load_rules(ledger, environment, request.actor, request.as_of)
-        faults = {name: f"the settings have no store named {name}" for name in by_store(datasets) if name not in stores}
-        faults |= {name: str(fault) for name, fault in place_faults(ledger, stores.values()).items()}
-        faults |= {name: fault for name in by_store(datasets) if (fault := store_fault(rulebook, name))}
-        refused = {
-            row.dataset: f"{row.check} failed in {row.raised_by}: {row.sentence}."
-            for row in ledger.objections.standing(set(datasets))
-        }
-        names = [name for name in datasets if not {name, store_of(name)} & {*faults, *refused}]
+        # the record of due marks is asked for, and by the last of their times all of these are due
+        last = max((row.last for row in rows), default=at)
+        door = Door(environment, ledger, rulebook, stores, last, request.as_of)
+        admission = door.admit(Order.DELETE_ASIDE, [PendingSweep(name, aside=1) for name in datasets])
+        if admission.withheld:
+            raise Refused(f"Nothing was deleted. {admission.withheld}")
+        names = [name for name in datasets if name not in admission.refused]
         recheck = Recheck(
             ledger, environment.settings, ledger.clock.due_by(request.as_of), rulebook.keepers, files=rulebook.files
         )
@@ -370,7 +357,7 @@ def _empty(request: EmptyTrashRequest, environment: Environment, shown: Collecti
         sweeper = Sweeper(ledger, stores, rulebook, request.as_of, request.actor, only=Order.DELETE_ASIDE)
         ordered = [mark for mark in marks if mark.id in begun.marks]
         ends, failures = _carry_out(sweeper, ordered)
-        refused = {**refused, **unread, **held.others, **begun.lost, **{f"{name}/*": fault for name, fault in faults.items()}}
+        refused = {str(one.about): str(one.fault) for one in admission.refusals} | {**unread, **held.others, **begun.lost}
         failures += [f"{name} was not swept: {why}" for name, why in refused.items()]
         kept = checked.reasons(Fate.KEPT)
         failures += _grouped((mark, f"It stays set aside. {why}") for mark in marks if (why := kept.get(mark.id)))

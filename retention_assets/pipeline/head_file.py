@@ -10,9 +10,10 @@ other has recorded since, and neither sweeps. Nothing here needs Spark.
 
 import json
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from secrets import token_hex
 
 import pyarrow as pa
@@ -254,8 +255,16 @@ def remembered_files(database: LedgerDatabase, files: Iterable[HeadFile]) -> lis
     return given
 
 
-def stores_of(act: Act) -> DatasetFilter:
-    """Return a filter for the stores that an act is about, by its datasets; all where it names none."""
+def note_heads(files: Iterable[HeadFile], database: LedgerDatabase, acts: Sequence[Act]) -> None:
+    """Note where the chain ends, in the warehouse and beside the data of each store that the acts are about."""
+    filters = [_stores_of(act) for act in acts]
+    for file in files:
+        if not acts or file.store is None or any(datasets.may_select_of(file.store) for datasets in filters):
+            file.note(database)
+
+
+def _stores_of(act: Act) -> DatasetFilter:
+    # by its datasets; all where it names none
     if act.dataset is not None:
         return DatasetFilter((f"{store_of(act.dataset)}/*",))
     if act.deed == ActType.HOLD:
@@ -267,7 +276,7 @@ def stores_of(act: Act) -> DatasetFilter:
 
 def place_of_store(store: Store, claim: bool = False) -> str | None:
     """Return the place of all data of a store, if it can tell. `claim` leaves an identity there."""
-    return call_store(store, lambda: store.store_place(claim))
+    return call_store(store, partial(store.store_place, claim))
 
 
 def head_file_of(store: Store) -> StoreHeadFile | None:

@@ -18,8 +18,6 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from pydantic import TypeAdapter
 
 from retention_assets.clock import moment
@@ -30,6 +28,7 @@ from retention_assets.evaluation.keepers import Keepers, folders_of_policies
 from retention_assets.evaluation.rules_in_force import Rulebook
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.leases import DatasetPart
+from retention_assets.pipeline.confirmed import read_confirmed
 from retention_assets.pipeline.file_systems import inside, place_of
 from retention_assets.pipeline.stage import TASKS_PER_SLOT, SparkTasks, cut, distribute, repeated
 from retention_assets.pipeline.warehouse import remove_folder
@@ -150,23 +149,6 @@ def names_of(share: Share) -> tuple[str, ...]:
     return (share.dataset,) if isinstance(share, DatasetPart) else share
 
 
-def share_confirmed(confirmed: pa.Table, folder: str) -> str:
-    """Write what was confirmed for a run into a folder that all tasks reach; return the file."""
-    file = inside(folder, "confirmed.parquet")
-    files, place = place_of(file)
-    files.create_dir(place.rpartition("/")[0], recursive=True)
-    pq.write_table(confirmed, place, filesystem=files)
-    return file
-
-
-def _confirmed_of(file: str, datasets: Sequence[str]) -> pa.Table:
-    try:
-        files, place = place_of(file)
-        return pq.read_table(place, filesystem=files, filters=pc.field("dataset").isin(list(datasets)))
-    except (OSError, pa.ArrowException) as fault:
-        raise Refused(f"Nothing is swept: the confirmed plan of this run can't be read any more ({fault}).") from None
-
-
 @dataclass(frozen=True)
 class SweepTask:
     """Payload of a task: settings, rules and names. It opens ledger and stores where it runs, and sweeps there."""
@@ -201,7 +183,7 @@ class SweepTask:
             # A hold that is gone from the files lasts until the run is over: nobody here can know who took it out.
             rulebook = Rulebook(ledger, self.settings, self.policies, Keepers(ledger, lambda: self.policies.holds))
             datasets = sorted({name for share in self.shares[number] for name in names_of(share)})
-            confirmed = _confirmed_of(self.confirmed, datasets) if self.confirmed else None
+            confirmed = read_confirmed(self.confirmed, datasets) if self.confirmed else None
             with (
                 Environment(self.settings).stores_of_run(self.holder, by_store(datasets)) as stores,
                 _reported(ledger, self.holder, number) as (stop, tell),

@@ -66,7 +66,7 @@ class Warehouse:
     def sources(self, ledger: Ledger, asset: str, runs: Sequence[str], chosen: DatasetFilter) -> list[Source]:
         """Return the folders of an asset's rows: those that one of the runs published, or else the newest."""
         published = ledger.publications.by(asset, runs)
-        if published and len(chosen.select(publication.dataset for publication in published)) == len(published):
+        if published and len(chosen.select([publication.dataset for publication in published])) == len(published):
             return [Source(folder) for folder in sorted({publication.folder for publication in published})]
         # publications may cover more datasets than asked for: limit them
         folders = _folders_of(published, chosen) or _folders_of(ledger.publications.of(asset), chosen)

@@ -6,7 +6,6 @@ from retention_assets.sweep.execute import find_there
 from retention_assets.sweep.opening import classes_of, opening_of
 from retention_assets.sweep.permit import PartBegunAnew, SweepPermit, hold_leases
 from retention_assets.sweep.postpone_expiry import PostponementResult, postpone_expiry, postpone_expiry_dry_run
-from retention_assets.sweep.preconditions import write_confirmed
 from retention_assets.sweep.read import StoreReading, read_fresh
 from retention_assets.sweep.recheck import Recheck
 from retention_assets.sweep.verdicts import Fate, Verdict, Verdicts
@@ -14,5 +13,5 @@ from retention_assets.sweep.verdicts import Fate, Verdict, Verdicts
 __all__ = [
     "Fate", "PartBegunAnew", "PostponementResult", "Recheck", "StoreReading", "SweepPermit", "SweepResult", "Sweeper",
     "Verdict", "Verdicts", "classes_of", "cut_datasets", "find_there", "hold_leases", "opening_of", "postpone_expiry",
-    "postpone_expiry_dry_run", "read_fresh", "stop_on_signals", "write_confirmed",
+    "postpone_expiry_dry_run", "read_fresh", "stop_on_signals",
 ]  # fmt: skip

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -91,6 +92,10 @@ class SweepResult:
 OnProgress = Callable[[SweepResult], None]
 
 
+def refused_results(faults: Mapping[str, Refused]) -> list[SweepResult]:
+    return [SweepResult(name, refused=str(why), store_failed=isinstance(why, StoreFailed)) for name, why in faults.items()]
+
+
 @dataclass(frozen=True)
 class SweepContext:
     """Values shared by all datasets of one sweep."""
@@ -153,7 +158,7 @@ class DatasetSweep:
     def prepare(self, due: pa.Table) -> dict[int, Planned]:
         marks = dict(zip(due["transaction"].to_pylist(), due["id"].to_pylist(), strict=True))
         self.tell_swept()
-        prepared = call_store(self.store, lambda: self.store.prepare(self.dataset, list(marks)))
+        prepared = call_store(self.store, partial(self.store.prepare, self.dataset, list(marks)))
         self.permit()
         self.places = frozenset({self._find_place(claim=True)})
         return {marks[target.transaction]: Planned(target.bytes, target.note) for target in prepared}
@@ -171,7 +176,7 @@ class DatasetSweep:
         """Return those of some set aside transactions that the store needs now, and why."""
         store = self.store
         self.tell_swept()
-        return call_store(store, lambda: store.wanted_again(self.dataset, transactions))
+        return call_store(store, partial(store.wanted_again, self.dataset, transactions))
 
     def check_shared(self, going: pa.Table) -> None:
         """Refuse if something that goes would lose nothing, by a reader of the store that shares no code with the re-check."""
@@ -184,7 +189,7 @@ class DatasetSweep:
         names = going["transaction"].to_pylist()
         owners = log.transactions.filter(pc.not_equal(log.transactions["type"].cast(pa.string()), "DELETE"))
         retained = [name for name in owners["transaction"].to_pylist() if name not in taken]
-        faults = call_store(store, lambda: store.check_needs(self.dataset, names, retained))
+        faults = call_store(store, partial(store.check_needs, self.dataset, names, retained))
         if fault := next((f"{name} is marked, but {why}" for name, why in sorted(faults.items())), None):
             raise Refused(f"nothing of {self.dataset} is swept: {fault} ({len(faults)} such marks). {REMEDY}")
 
@@ -322,7 +327,7 @@ class DatasetSweep:
 
     def _find_place(self, claim: bool = False) -> str | None:
         store = self.store
-        return call_store(store, lambda: store.place(self.dataset, claim))
+        return call_store(store, partial(store.place, self.dataset, claim))
 
     def _remains_of(self, begun: pa.Table) -> dict[int, Remains]:
         rows, store = begun.to_pylist(), self.store
@@ -333,7 +338,7 @@ class DatasetSweep:
         ]
         remains: Mapping[str, Remains] = {}
         if targets:
-            remains = call_store(store, lambda: store.remains(self.dataset, targets))
+            remains = call_store(store, partial(store.remains, self.dataset, targets))
         remains_here = {row["id"]: remains.get(row["transaction"], Remains.UNKNOWN) for row in here}
         return dict.fromkeys(begun["id"].to_pylist(), Remains.UNKNOWN) | remains_here
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import partial
 from types import FrameType
 
 import pyarrow as pa
@@ -25,7 +26,8 @@ from retention_assets.policy.book import item_of
 from retention_assets.policy.model import Policy
 from retention_assets.stores.concurrency import set_aside_what_is_loaded
 from retention_assets.stores.protocol import Reads, Store, StoreFailed, call_store, outside_times
-from retention_assets.sweep.dataset_sweep import DatasetSweep, OnProgress, SweepContext, SweepResult
+from retention_assets.sweep.admission import store_fault
+from retention_assets.sweep.dataset_sweep import DatasetSweep, OnProgress, SweepContext, SweepResult, refused_results
 from retention_assets.sweep.execute import pause
 from retention_assets.sweep.independent_check import IndependentCheck
 from retention_assets.sweep.permit import LedgerFailed, hold_leases, hold_part
@@ -83,21 +85,21 @@ class Sweeper:
         for name, names in by_store(sorted(set(datasets))).items():
             store = self.stores.get(name)
             if store is None:
-                yield from _refusals(names, Refused(f"the settings have no store named {name}"))
+                yield from refused_results(dict.fromkeys(names, Refused(f"The settings have no store named {name}.")))
                 continue
             try:
                 paced = store.among(self.tasks)
                 with looking(paced, DueHere(self.ledger, names, self._recheck.as_of), self.stop.is_set):
                     yield from self._sweep_store(paced, names, part)
             except StoreFailed as fault:
-                yield from _refusals(names, fault)
+                yield from refused_results(dict.fromkeys(names, fault))
 
     def _sweep_store(self, store: Store, datasets: Sequence[str], part: DatasetPart | None) -> Iterator[SweepResult]:
         at, names = self._recheck.as_of, ALL_NAMES if part is None else part.names
         # a single dataset is a share, whatever there is to do
         amounts = {one.dataset: one.marks for one in self.ledger.marks.to_sweep(at, datasets)} if len(datasets) > 1 else {}
         waiting: list[DatasetReading] = []
-        for share in call_store(store, lambda: store.shares(datasets)):
+        for share in call_store(store, partial(store.shares, datasets)):
             if self.stop.is_set():
                 return
             try:
@@ -109,7 +111,7 @@ class Sweeper:
                 if self.only is not Order.RESTORE:
                     self._check_clock(reading)
             except Refused as refusal:
-                yield from _refusals(share, refusal)
+                yield from refused_results(dict.fromkeys(share, refusal))
                 continue
             for dataset in reading.datasets:
                 if waiting and _is_full([*waiting, dataset], amounts):
@@ -166,18 +168,6 @@ class Sweeper:
             if result.is_touched or not self.stop.is_set():
                 self.on_progress(result)
                 yield result
-
-
-def store_fault(rulebook: Rulebook, store: str) -> str | None:
-    """Say why nothing of a store may be deleted: places in the settings conflict, or other policies were loaded last."""
-    if rulebook.unaccepted:
-        return f"nothing of {store} is swept. {rulebook.unaccepted}"
-    fault = next((fault for fault in rulebook.settings.place_conflicts() if store in fault.stores or not fault.stores), None)
-    return f"nothing of {store} is swept: the settings file {fault.what}. {fault.remedy}" if fault else None
-
-
-def _refusals(datasets: Iterable[str], fault: Refused) -> Iterator[SweepResult]:
-    return (SweepResult(dataset, refused=str(fault), store_failed=isinstance(fault, StoreFailed)) for dataset in datasets)
 
 
 def _is_full(readings: Sequence[DatasetReading], amounts: Mapping[str, int]) -> bool:

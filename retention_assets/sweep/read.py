@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -119,8 +120,8 @@ class StoreReading:
 
 def read_fresh(store: Store, datasets: Sequence[str], wanted: Wanted | None = None) -> StoreReading:
     """Read datasets, or what is wanted of them. Later changes change their tokens."""
-    asked_at, tokens = moment().running, call_store(store, lambda: store.tokens(datasets))
-    log = sound_log(call_store(store, lambda: _lines(store, datasets, wanted)))
+    asked_at, tokens = moment().running, call_store(store, partial(store.tokens, datasets))
+    log = sound_log(call_store(store, partial(_lines, store, datasets, wanted)))
     if wanted is not None:
         log = replace(log, datasets=wanted.with_sizes(log.datasets))
     transactions = by_dataset(log.transactions)
@@ -176,7 +177,7 @@ def current(store: Store, readings: Collection[DatasetReading]) -> set[str]:
     if not readings:
         return set()
     whole = [last for last in readings if last.chains_of is None]
-    present = call_store(store, lambda: store.tokens([last.dataset for last in whole])) if whole else {}
+    present = call_store(store, partial(store.tokens, [last.dataset for last in whole])) if whole else {}
     # one that was not there, and is not there yet, is unchanged as well
     unchanged = {last.dataset for last in whole if present.get(last.dataset) == last.token}
     for last in readings:

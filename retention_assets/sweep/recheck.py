@@ -36,9 +36,8 @@ from retention_assets.policy.realms import REALM, is_within, purge_of, realm_of
 from retention_assets.policy.selection import Selection
 from retention_assets.settings.model import Settings
 from retention_assets.stores.protocol import WITNESS, Store, is_same_place
-from retention_assets.sweep.judged_rows import JudgedRows, rows_with
 from retention_assets.sweep.shared_marks import KnownMarks, SharedMarks
-from retention_assets.sweep.verdicts import Fate, Verdict, Verdicts, verdicts_of
+from retention_assets.sweep.verdicts import Fate, JudgedRows, Verdict, Verdicts, rows_with, verdicts_of
 
 Version = tuple[str, int]
 

@@ -1,10 +1,68 @@
-"""Verdicts of the re-check: one for each mark, with its reason."""
+"""Verdicts of rules on the rows of a log, and of the re-check on the marks that are looked up among them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import Enum, auto
 from functools import cached_property
 from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from retention_assets.evaluation.rules_in_force import RulesInForce
+from retention_assets.frames.arrays import Ints, join_chunks, keys_of
+from retention_assets.frames.verdicts.candidate_marks import candidate_marks
+
+# sets of rules whose verdicts on a log are kept; each takes some 20 bytes a row
+_VERDICTS_KEPT = 4
+
+
+@dataclass
+class JudgedRows:
+    """Rows of datasets of a log, with cached verdicts of rules. The cache key holds everything a verdict depends on: these very
+    rows, the rules with their holds, and the instant.
+    """
+
+    rows: pa.Table
+    datasets: pa.Table
+    _judged: list[tuple[RulesInForce, datetime, pa.Table]] = field(default_factory=list)
+
+    def verdicts(self, rules: RulesInForce, as_of: datetime) -> pa.Table:
+        """Verdict and reasons of each row, in the order of the rows."""
+        for judged_rules, at, verdicts in self._judged:
+            if at == as_of and judged_rules == rules:
+                return verdicts
+        verdicts = candidate_marks(self.rows, self.datasets, rules.policies, rules.holds, as_of)
+        verdicts = verdicts.select(["verdict", "reasons", "policy"])
+        self._judged = [(rules, as_of, verdicts), *self._judged[: _VERDICTS_KEPT - 1]]
+        return verdicts
+
+    def positions(self, marks: pa.Table) -> Ints:
+        """Return for each mark the row of its transaction, -1 without one."""
+        keys = self._keys_of(marks)
+        # hash the few, look up the many
+        at = pc.index_in(self._keys, value_set=keys)
+        rows = np.full(len(keys), -1, dtype=np.int64)
+        rows[np.asarray(at.drop_null())] = np.flatnonzero(np.asarray(pc.is_valid(at)))
+        # two marks of one transaction both get its row
+        positions: Ints = rows[np.asarray(pc.index_in(keys, value_set=keys))]
+        return positions
+
+    @cached_property
+    def _keys(self) -> pa.Array:
+        return self._keys_of(self.rows)
+
+    def _keys_of(self, table: pa.Table) -> pa.Array:
+        # within one dataset the transaction is the key, without a copy
+        return join_chunks(table["transaction"]) if len(self.datasets) == 1 else keys_of(table)
+
+
+def rows_with(code: str, reasons: pa.ChunkedArray) -> Ints:
+    lists = join_chunks(reasons)
+    codes = pc.struct_field(pc.list_flatten(lists), "code").cast(pa.string())
+    return np.unique(np.asarray(pc.list_parent_indices(lists).filter(pc.equal(codes, code)))).astype(np.int64)
 
 
 class Fate(Enum):

@@ -238,7 +238,7 @@ def test_the_sweep_alone_stops_at_a_ledger_that_was_changed(lake: Lake, instance
     with lake.opened() as ledger:
         assert write_past_ledger(ledger, "UPDATE marks SET reason = 'BECAUSE'") == 4
     result = launch(lake, instance, ["swept_transactions"], partition_key=partition)
-    assert "Nothing is swept: marks_have_a_policy_and_a_reason failed." in failure(result)
+    assert "Nothing is swept. marks_have_a_policy_and_a_reason failed." in failure(result)
     assert lake.left() == before
 
 

@@ -10,7 +10,8 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from retention_assets.dagster.headless import JobResult, run_job
+from retention_assets.dagster.headless import run_job
+from retention_assets.people.operation import JobResult
 from retention_assets.policy import Hold
 from retention_assets_tests.dagster.launch import materialize, tick
 from retention_assets_tests.dagster.launch import run as run_config

@@ -16,9 +16,9 @@ from moto.s3.models import s3_backends
 from retention_assets.clock import now
 from retention_assets.environment import Environment
 from retention_assets.ledger import Publication
+from retention_assets.pipeline.confirmed import write_confirmed
 from retention_assets.pipeline.file_systems import inside, place_of
 from retention_assets.pipeline.stage import read_output
-from retention_assets.pipeline.sweep_stage import share_confirmed
 from retention_assets.pipeline.warehouse import Warehouse
 from retention_assets.policy import text_of
 from retention_assets_tests.dagster.launch import run
@@ -105,7 +105,7 @@ def test_a_warehouse_on_s3_is_written_read_and_cleaned(lake: Lake, s3_server: S3
 @pytest.mark.usefixtures("s3_server")
 def test_what_a_person_confirmed_is_shared_by_a_warehouse_on_s3(root: str) -> None:
     shown = pa.table({"dataset": ["lake/a"], "transaction": ["T1"]})
-    files, place = place_of(share_confirmed(shown, Warehouse(root).folder("swept_transactions", "r1")))
+    files, place = place_of(write_confirmed(shown, Warehouse(root).folder("swept_transactions", "r1")))
     assert pq.read_table(place, filesystem=files).equals(shown)
 
 

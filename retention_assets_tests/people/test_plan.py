@@ -166,7 +166,7 @@ def test_a_ledger_of_which_a_run_would_sweep_nothing_is_told(edit: str, check: s
     with lake.opened() as ledger:
         write_past_ledger(ledger, f"UPDATE marks SET {edit}")
     plan = planned(lake)
-    assert (plan.withheld or "").startswith(f"Nothing would be swept. {check} fails. ")
+    assert (plan.withheld or "").startswith(f"Nothing would be swept. {check} failed. ")
     assert (len(plan.deleted), len(plan.spared), bool(plan.failures)) == (0, 0, True)
 
 
@@ -176,7 +176,7 @@ def test_what_a_check_has_found_is_told_for_the_run_judges_anew(lake: Lake) -> N
     plan = planned(lake)
     (note,) = plan.notes
     assert note.startswith(
-        "lake/d: nothing_needed failed in run 1: two of them are needed. A run sweeps nothing of it until this check passes"
+        "Unless this check passes in the run, nothing of lake/d is swept: nothing_needed failed in run 1: two of them are needed."
     )
     assert {name for name, _ in keys(plan.deleted)} == {"lake/d", "lake/e", "lake/now"}
 

@@ -16,16 +16,17 @@ import pyarrow.parquet as pq
 import pytest
 
 from retention_assets.dagster import headless
-from retention_assets.dagster.headless import JobResult, run_job
+from retention_assets.dagster.headless import run_job
 from retention_assets.definitions import build_defs
 from retention_assets.environment import Environment
 from retention_assets.frames import TIMES
 from retention_assets.ledger import AskedBy
 from retention_assets.outcomes import Order, Outcome
+from retention_assets.people.operation import JobResult
 from retention_assets.people.output import echo
 from retention_assets.people.plan import PlanRequest, make_plan
+from retention_assets.pipeline.confirmed import write_confirmed
 from retention_assets.settings import Settings
-from retention_assets.sweep import write_confirmed
 from retention_assets_tests.dagster.launch import step_config
 from retention_assets_tests.ledger.states import take_lease
 from retention_assets_tests.local_spark import place_here
@@ -381,10 +382,10 @@ def test_ctrl_c_in_a_sweep_ends_with_130_and_what_was_begun_is_settled(due: Lake
 
 
 def test_a_job_is_bound_by_its_file_and_sweeps_nothing_without_it(due: Lake, tmp_path: Path) -> None:
-    file = write_confirmed(shown(due, "S3"), tmp_path / "confirmed.parquet")
+    file = write_confirmed(shown(due, "S3"), str(tmp_path))
     assert run_job(due.settings, "sweep", DUE, confirmed=file).number("swept_transactions", "deleted") == 1
     assert due.there() == {"S1", "S2", "S4"}
-    file.unlink()
+    Path(file).unlink()
     (failure,) = run_job(due.settings, "sweep", DUE, confirmed=file).failed
     assert "the confirmed plan of this run can't be read any more" in failure
     assert due.there() == {"S1", "S2", "S4"}

@@ -27,6 +27,7 @@ from retention_assets.ledger.schema import LEASES
 from retention_assets.ledger.stores import Scans
 from retention_assets.outcomes import Outcome
 from retention_assets.pipeline import sweep_stage
+from retention_assets.pipeline.confirmed import write_confirmed
 from retention_assets.pipeline.sweep_stage import (
     DueInLedger,
     StopRequest,
@@ -35,7 +36,6 @@ from retention_assets.pipeline.sweep_stage import (
     is_for_tasks,
     names_of,
     one_of_each,
-    share_confirmed,
     share_out,
     sweep_in_tasks,
 )
@@ -410,7 +410,7 @@ def test_tasks_delete_nothing_that_was_not_confirmed(lake: Lake) -> None:
     with staged(lake) as stage:
         marked = stage.ledger.marks.table(["lake/d"]).select(["dataset", "transaction", *TIMES])
         shown = marked.filter(pa.array([name in ("S1", "S3") for name in marked["transaction"].to_pylist()]))
-        stage.confirmed = share_confirmed(shown, f"{lake.folder}/run")
+        stage.confirmed = write_confirmed(shown, f"{lake.folder}/run")
         stage.__post_init__()
         stage.run()
     assert (lake.there("lake/d"), lake.there("lake/e")) == (ALL - {"S1", "S3"}, ALL)

@@ -25,7 +25,6 @@ from retention_assets import clock
 from retention_assets.environment import Environment
 from retention_assets.evaluation.rules_in_force import load_rulebook
 from retention_assets.ledger import Ledger
-from retention_assets.pipeline.head_file import place_faults
 from retention_assets.policy import Hold
 from retention_assets.settings import Settings, load_settings
 from retention_assets.stores.protocol import Store
@@ -91,8 +90,8 @@ def settings_with(folder: Path, store: Any) -> Settings:
 
 def sweep_here(ledger: Ledger, store: Store, settings: Settings, lease_seconds: float = 120) -> list[str]:
     """Sweep what is due, by the heads and places that there are; what was refused."""
-    Environment(settings).check_heads(ledger)
-    assert place_faults(ledger, [store]) == {}
+    environment = Environment(settings)
+    assert (environment.head_faults(ledger), environment.place_faults(ledger, [store])) == ({}, {})
     sweeper = Sweeper(
         ledger, {store.name: store}, load_rulebook(ledger, settings, "test"), DUE, "test", lease_seconds=lease_seconds
     )
@@ -114,7 +113,7 @@ class Game:
         self.settings = settings_with(self.marked.folder, self.store)
         self.opened = ExitStack()
         self.ledger = self.opened.enter_context(Environment(self.settings).ledger())
-        assert place_faults(self.ledger, [self.store], "ann") == {}
+        assert Environment(self.settings).place_faults(self.ledger, [self.store], "ann") == {}
         self.going = {name: self.marked.reached[name] for name in self.marked.due}
         self.context = multiprocessing.get_context("forkserver")
 

@@ -211,7 +211,7 @@ def test_a_store_that_cannot_be_read_sweeps_nothing(lake: Lake) -> None:
 def test_a_store_that_is_not_in_the_settings_is_named(lake: Lake) -> None:
     lake.has(FIVE).marks()
     (result,) = lake.sweeps(stores={}).values()
-    assert result.refused == "the settings have no store named lake"
+    assert result.refused == "The settings have no store named lake."
 
 
 @pytest.mark.parametrize("before", ["MARKED", "SWEEPING"])

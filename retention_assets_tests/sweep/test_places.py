@@ -16,7 +16,6 @@ from retention_assets.errors import Refused, Withheld
 from retention_assets.evaluation.rules_in_force import load_rulebook
 from retention_assets.outcomes import Outcome
 from retention_assets.people.plan import PlanRequest, make_plan
-from retention_assets.pipeline.head_file import place_faults
 from retention_assets.stores.protocol import KNOWN_BY
 from retention_assets.sweep import Sweeper, SweepResult
 from retention_assets_tests.ledger.states import change_leases
@@ -218,7 +217,7 @@ def test_an_empty_file_of_a_killed_program_or_a_full_disk_is_written_anew(lake: 
     known = lake.folder / "data" / ".retention-store"
     known.touch()
     with lake.environment.ledger() as ledger:
-        assert place_faults(ledger, lake.stores.values(), "ann") == {}
+        assert lake.environment.place_faults(ledger, lake.stores.values(), "ann") == {}
         ledger.realms.change("acme", "INACTIVE", "ann", "r")
     first, head = known.read_text().splitlines()
     assert len(first) == 32

@@ -20,10 +20,10 @@ from retention_assets.frames import candidate_marks
 from retention_assets.ledger.leases import Leases, TakenLeases
 from retention_assets.outcomes import Outcome
 from retention_assets.policy import Duration, Hold, Policy
-from retention_assets.sweep import Sweeper, SweepResult, independent_check, judged_rows, read_fresh
+from retention_assets.sweep import Sweeper, SweepResult, independent_check, read_fresh, verdicts
 from retention_assets.sweep import round as sweep_round
-from retention_assets.sweep.judged_rows import JudgedRows
 from retention_assets.sweep.round import _Round
+from retention_assets.sweep.verdicts import JudgedRows
 from retention_assets_tests.ledger.states import change_leases
 from retention_assets_tests.sweep.lakes import DAY, DUE, FIVE, OLD, Lake, Told
 from retention_assets_tests.sweep.test_between_batches import Happens, holds_one
@@ -221,7 +221,7 @@ def counted(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> list[str
 def test_a_log_that_does_not_change_is_judged_once_for_all_slices(
     sliced: Lake, monkeypatch: pytest.MonkeyPatch, guards: bool
 ) -> None:
-    judged = counted(monkeypatch, judged_rows, "candidate_marks")
+    judged = counted(monkeypatch, verdicts, "candidate_marks")
     walked = counted(monkeypatch, independent_check, "rows_in_views")
     result = sweeps_slices(sliced, guards, lambda _: None)
     assert (result.planned, result.outcomes[Outcome.DELETED]) == (5, 5)
@@ -254,7 +254,7 @@ def test_a_branch_that_the_re_check_overlooks_is_seen_by_the_independent_check_i
         first.append(candidate_marks(*given))
         return first[0]
 
-    monkeypatch.setattr(judged_rows, "candidate_marks", stale)
+    monkeypatch.setattr(verdicts, "candidate_marks", stale)
     store = sliced.elsewhere(lambda: sliced.branches("rescue", "S4"), guards=guards)
     (result,) = sliced.sweeps(store=store, wait=lambda *_: None).values()
     assert "S4 is in the latest view of branch rescue" in str(result.refused)

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from retention_assets.dagster.headless import JobResult, run_job
+from retention_assets.dagster.headless import run_job
+from retention_assets.people.operation import JobResult
 from retention_assets_tests.stores.objects.environments import write_lines
 from retention_assets_tests.sweep.lakes import MARKED, OLD, Lake
 

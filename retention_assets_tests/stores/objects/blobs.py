@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from retention_assets.dagster.headless import JobResult, run_job
+from retention_assets.dagster.headless import run_job
 from retention_assets.dagster.step import QuietSparkResource
+from retention_assets.people.operation import JobResult
 from retention_assets.settings import Settings
 from retention_assets_tests.clocks import CLOCK
 from retention_assets_tests.histories import AS_OF
