@@ -18,7 +18,6 @@ from retention_assets.frames.arrays import keys_of
 from retention_assets.frames.log import INSTANT
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.evaluations import Objection
-from retention_assets.people.amounts import NOTHING, Amount, amount_of, amounts_by
 from retention_assets.people.command import command
 from retention_assets.people.history import last_seen
 from retention_assets.people.operation import (
@@ -35,7 +34,7 @@ from retention_assets.people.operation import (
     operation,
 )
 from retention_assets.people.plan_days import MOST_DAYS, plan_days, show_days
-from retention_assets.people.rehearsal import Rehearsal, rehearse
+from retention_assets.people.rehearsal import NOTHING, Amount, Rehearsal, amount_of, amounts_by, rehearse
 from retention_assets.people.rehearsed_run import PLAN_ROWS, RehearsedRun, rehearse_run
 from retention_assets.policy.durations import minute_in_utc
 from retention_assets.policy.model import Policy

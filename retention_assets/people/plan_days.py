@@ -15,9 +15,8 @@ from rich.table import Table
 from retention_assets.environment import Environment
 from retention_assets.errors import BadInput, Problem
 from retention_assets.frames.log import INSTANT
-from retention_assets.people.amounts import NOTHING, Amount, amount_of
 from retention_assets.people.operation import MOST_SHOWN, Result, Rows
-from retention_assets.people.rehearsal import rehearse
+from retention_assets.people.rehearsal import NOTHING, Amount, amount_of, rehearse
 from retention_assets.people.rehearsed_run import PLAN_ROWS, RehearsedRun, rehearse_run
 from retention_assets.policy.durations import LONGEST_YEARS, text_of
 from retention_assets.policy.sentences import count

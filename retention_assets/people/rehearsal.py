@@ -20,7 +20,7 @@ from retention_assets.errors import Refused, did_you_mean
 from retention_assets.evaluation.keepers import Keepers
 from retention_assets.evaluation.rules_in_force import Rulebook, RulesInForce, load_rules
 from retention_assets.frames.arrays import join_chunks, keys_of
-from retention_assets.frames.log import KNOWN_ROWS, LIVING, Log, is_in_log, known_rows
+from retention_assets.frames.log import KNOWN_ROWS, LIVING, Log, is_in_log, known_rows, sums_by
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks
 from retention_assets.frames.verdicts.decisions import new_marks
 from retention_assets.ledger import Ledger, open_ledger
@@ -29,7 +29,6 @@ from retention_assets.ledger.ledger import copy_due_marks, copy_times_of_file_ho
 from retention_assets.ledger.mark_rows import MARK_ROWS
 from retention_assets.ledger.marking import CANDIDATES, PendingSweep
 from retention_assets.outcomes import Order
-from retention_assets.people.amounts import NOTHING, Amount, amount_of
 from retention_assets.people.idle_rules import idle_rules
 from retention_assets.settings.model import Settings
 from retention_assets.stores.dry_run import RecordingStore
@@ -43,6 +42,38 @@ from retention_assets.sweep.dataset_sweep import SweepResult
 from retention_assets.sweep.engine import Sweeper
 
 _ACTOR = "rehearsal"
+
+
+@dataclass(frozen=True)
+class Amount:
+    """Number of transactions, and their bytes."""
+
+    transactions: int = 0
+    bytes: int = 0
+
+    def __add__(self, other: "Amount") -> "Amount":
+        return Amount(self.transactions + other.transactions, self.bytes + other.bytes)
+
+    def as_dict(self) -> dict[str, Any]:
+        return dict(vars(self))
+
+    def text(self, none: str = "") -> str:
+        return f"{self.transactions:,} ({size_of(self.bytes)})" if self.transactions else none
+
+
+NOTHING = Amount()
+
+
+def amounts_by(rows: pa.Table, columns: Sequence[str]) -> dict[tuple[str, ...], Amount]:
+    """Sum rows by some columns, sorted."""
+    if not len(rows):
+        return {}
+    sums = sums_by(rows, columns)
+    return dict(sorted((tuple(row[name] for name in columns), Amount(row["transactions"], row["bytes"])) for row in sums))
+
+
+def amount_of(rows: pa.Table) -> Amount:
+    return amounts_by(rows, ()).get((), NOTHING)
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,7 @@ from retention_assets.evaluation.rules_in_force import RulesInForce
 from retention_assets.frames.arrays import keys_of
 from retention_assets.frames.log import INSTANT, faults_of
 from retention_assets.ledger.marking import CANDIDATES, PendingSweep
-from retention_assets.people.amounts import NOTHING, Amount, amount_of
-from retention_assets.people.rehearsal import Rehearsal
+from retention_assets.people.rehearsal import NOTHING, Amount, Rehearsal, amount_of
 from retention_assets.policy.durations import parse_duration
 from retention_assets.stores.logs import read_chosen
 from retention_assets.sweep.admission import Admission, Question

@@ -107,15 +107,13 @@ class Admission:
 
 @dataclass(frozen=True)
 class Door:
-    """Environment, ledger, loaded rules and opened stores, about which the questions are.
-
-    What is due by an instant is swept; `as_of` is the instant that somebody gave for the present, if any.
-    """
+    """What the questions are about. `as_of` is the instant that somebody gave for the present, if any."""
 
     environment: Environment
     ledger: Ledger
     rulebook: Rulebook
     stores: Mapping[str, Store]
+    # what is due by then is swept
     due_by: datetime
     as_of: datetime | None = None
     # copy of the ledger in which later days were lived through

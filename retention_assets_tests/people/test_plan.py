@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from retention_assets.environment import Environment
-from retention_assets.people.amounts import Amount
 from retention_assets.people.plan import PlanRequest, RetentionPlan, make_plan
+from retention_assets.people.rehearsal import Amount
 from retention_assets_tests.ledger.states import plan_of, take_lease, write_past_ledger
 from retention_assets_tests.people.conftest import DONE, FAILED, REFUSED, TO_DO, Run
 from retention_assets_tests.people.terminals import COLUMNS, at_terminal

@@ -14,8 +14,7 @@ import pyarrow.compute as pc
 
 from retention_assets.frames.arrays import FOREVER, NEVER, Bools, Ints, Small, as_micros, flags, from_micros, join_chunks
 from retention_assets.frames.log import INSTANT, attribute_of
-from retention_assets.frames.periods import DAY, period_start
-from retention_assets.frames.verdicts.counts import Kept, rows_kept
+from retention_assets.frames.verdicts.counts import DAY, Kept, period_start, rows_kept
 from retention_assets.frames.verdicts.reasons import Reason
 from retention_assets.frames.verdicts.table_windows import Windows, remaining_scopes, window_answer
 from retention_assets.frames.verdicts.where_condition import evaluate, instants_with_zone
