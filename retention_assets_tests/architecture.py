@@ -199,7 +199,7 @@ BUDGETS: Mapping[str, int] = {
     "evaluation": 1_919,
     "sweep": 3_358,
     "pipeline": 2_506,
-    "people": 5_301,
+    "people": 5_302,
     "render": 2_034,
     "dagster": 3_194,
     "demo": 826,

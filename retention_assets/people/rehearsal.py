@@ -30,6 +30,7 @@ from retention_assets.ledger.mark_rows import MARK_ROWS
 from retention_assets.ledger.marking import CANDIDATES, PendingSweep
 from retention_assets.outcomes import Order
 from retention_assets.people.idle_rules import idle_rules
+from retention_assets.policy.sizes import size_of
 from retention_assets.settings.model import Settings
 from retention_assets.stores.dry_run import RecordingStore
 from retention_assets.stores.iceberg.settings import IcebergSettings

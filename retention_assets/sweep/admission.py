@@ -107,7 +107,7 @@ class Admission:
 
 @dataclass(frozen=True)
 class Door:
-    """What the questions are about. `as_of` is the instant that somebody gave for the present, if any."""
+    """Things that the questions are about. `as_of` is the instant that somebody gave for the present, if any."""
 
     environment: Environment
     ledger: Ledger

@@ -6,6 +6,7 @@ import pkgutil
 import re
 import signal
 import sys
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -214,7 +215,9 @@ def test_a_bare_run_after_days_that_were_simulated_says_what_to_type(lake: Lake,
 def test_a_run_begins_with_what_it_did_and_says_nothing_of_what_it_did_not_come_to(
     said: dict[str, dict[str, int]], words: str, due: Lake, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(headless, "run_job", lambda *_: JobResult("run", DUE, said))
+    ran = JobResult("run", DUE, said)
+    ran = replace(ran, waiting=replace(ran.waiting, marks=3, due=3))
+    monkeypatch.setattr(headless, "run_job", lambda *_: ran)
     code, out, _ = run("run", *AT_DUE)
     assert (code, out.splitlines()[0]) == (DONE, words)
     assert due.there() == WHOLE
