@@ -26,7 +26,6 @@ from retention_assets.people.operation import Flags, Kind, ReasonedRequest, Requ
 from retention_assets.people.output import ExitCode
 from retention_assets.policy.model import Keeper
 from retention_assets.render.tables import scan_table
-from retention_assets.stores.objects.scan import Scan
 from retention_assets.stores.objects.scan_result import ObjectClass, ScanResult
 from retention_assets.stores.objects.settings import ObjectsSettings
 

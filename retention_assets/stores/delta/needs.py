@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple, Self
 
@@ -165,8 +165,10 @@ def wanted_again(state: TableState, versions: Collection[int]) -> dict[int, str]
 
     Of several that have a missed file, the one with the fewest others.
     """
-    table, missing = state.table, state.missing
-    pinned, needs = state.pins.of_bases(table), Needs.of(state, (), Order.SET_ASIDE)
+    table, missing, swept = state.table, state.missing, state.swept
+    # a set aside version that a hold or a retain rule names stays aside: it doesn't need its own files back
+    readable = replace(state, swept=replace(swept, kept=swept.kept - swept.aside))
+    pinned, needs = state.pins.of_bases(table), Needs.of(readable, (), Order.SET_ASIDE)
     wanted = {number: _sentence(pinned[number]) for number in versions if number in pinned}
     missed = needs.wanted & missing
     for number in wanted:
