@@ -39,7 +39,7 @@ from retention_assets.stores.aspects.rows import key_of
 from retention_assets.stores.aspects.store import AspectsStore
 from retention_assets.stores.logs import ChosenDatasets
 from retention_assets.stores.protocol import Target
-from retention_assets_tests.stores.records.cycle import Cycle
+from retention_assets_tests.stores.records.cycle import UnitsCycle
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -211,9 +211,9 @@ def _sweeping(bench: "Bench", hub: Hub) -> None:
 
 def _whole(bench: "Bench", hub: Hub) -> None:
     """What is old of one entity through the engine: the door, the plan, the ledger's record of each batch, and deleting."""
-    whole = Cycle(bench.folder / "cycle", [hub])
+    whole = UnitsCycle(bench.folder / "cycle", [hub])
     policy = {"name": "old", "datasets": {"include": ["meta/chart.*"]}, "select": {"older_than": "30d"}}
-    whole.says({**policy, "sweep": {"batch": 2_000}})
+    whole.purges({**policy, "sweep": {"batch": 2_000}})
     began = perf_counter()
     amount = whole.marks(AS_OF)
     marked = perf_counter()

@@ -26,7 +26,7 @@ from retention_assets.stores.protocol import Target
 from retention_assets.stores.records import RecordsSettings
 from retention_assets.stores.records.log import lines_of, tokens_of
 from retention_assets.stores.records.store import RecordsStore
-from retention_assets_tests.stores.records.cycle import Cycle
+from retention_assets_tests.stores.records.cycle import UnitsCycle
 
 if TYPE_CHECKING:
     from benchmarks.sections import Bench
@@ -156,9 +156,9 @@ def _by_store(store: RecordsStore, ids: Sequence[str], batch: int) -> float:
 def _whole(bench: "Bench", shop: Depot) -> None:
     """What is left of them through the engine: the door, the plan, the ledger's record of each batch, and deleting."""
     left = shop.units - shop.taken
-    cycle = Cycle(bench.folder / "cycle", [shop])
+    cycle = UnitsCycle(bench.folder / "cycle", [shop])
     select = {"older_than": {"age": "P2Y", "align": "day"}}
-    cycle.says({"name": "ods", "datasets": {"include": ["ods/*"]}, "select": select, "sweep": {"batch": 2_000}})
+    cycle.purges({"name": "ods", "datasets": {"include": ["ods/*"]}, "select": select, "sweep": {"batch": 2_000}})
     seconds = dict[str, Contender]()
     seconds["mark"] = lambda: _silent(cycle.marks(AS_OF))
     seconds["sweep, batches of 2,000"] = lambda: _silent(cycle.sweeps(AS_OF))

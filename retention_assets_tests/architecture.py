@@ -191,7 +191,7 @@ BUDGETS: Mapping[str, int] = {
     "stores": 1_579,
     "stores.places": 2_933,
     "stores.files": 1_427,
-    "stores.delta": 2_743,
+    "stores.delta": 2_745,
     "stores.iceberg": 2_566,
     "stores.aspects": 1_088,
     "stores.records": 1_261,
@@ -203,7 +203,7 @@ BUDGETS: Mapping[str, int] = {
     "render": 2_034,
     "dagster": 3_194,
     "demo": 826,
-    "retention_assets_tests": 70_846,
+    "retention_assets_tests": 70_768,
 }
 # Measures of the house (`python -m retention_assets_tests.house_measures`). They only fall.
 CEILINGS: Mapping[str, int] = {

@@ -205,6 +205,7 @@ def _tables_of_files(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
 
 def _with_witnesses(settings: ObjectsSettings, table: pa.Table, holds: Sequence[Keeper]) -> pa.Table:
     from retention_assets.stores.objects.look import find_witnesses
+    from retention_assets.stores.objects.scan import Scan
 
     objects = table.select(["realm", "object"]).rename_columns(["realm", "key"])
     return table.append_column("witness", find_witnesses(Scan.of(settings, holds=holds), objects))

@@ -1,12 +1,11 @@
-"""A root that was renamed, copied, or put back from a backup, and a table that was dropped and made anew: what goes on by itself,
-what is refused, and that the command which a refusal names helps.
+"""A root that was renamed, copied, or put back from a backup: what goes on by itself, what is refused, and that the command which
+a refusal names helps.
 
 Belongs here: marks, the trash and begun plans across a change of place, through the command line. What a place is by itself is in
 stores/test_places.py; ledgers and heads are in test_environments.py.
 """
 
 import json
-import re
 import shutil
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -16,13 +15,7 @@ import pytest
 from retention_assets.policy import text_of
 from retention_assets.stores.places import open_place
 from retention_assets_tests.people.conftest import DONE, FAILED, Run
-from retention_assets_tests.stores.delta.test_cases import overwritten
-from retention_assets_tests.stores.delta.test_exact import data
-from retention_assets_tests.stores.iceberg.tables import STORE, Warehouse, replaced
-from retention_assets_tests.sweep.datasets import DUE as FAR_DUE
-from retention_assets_tests.sweep.datasets import MARKED as FAR
 from retention_assets_tests.sweep.lakes import DUE, MARKED, OLD, Lake
-from retention_assets_tests.sweep.test_undo import dies_before
 
 HISTORY = "main: S1:SNAPSHOT@90d=10 - S2:SNAPSHOT@80d=10 - S3:SNAPSHOT@1d=10"
 UNDO = OLD.replace("sweep:", "undo: 14d, sweep:")
@@ -258,7 +251,7 @@ def begun(lake: Lake, run: Run) -> Lake:
     lake.says(OLD)
     lake.has(HISTORY)
     done(run, "run", at=MARKED)
-    dies_before(lake, "sweep.dataset_sweep.execute_order")
+    lake.dies_before("sweep.dataset_sweep.execute_order")
     assert lake.statuses() == {"S1": "SWEEPING", "S2": "SWEEPING"}
     return lake
 
@@ -286,83 +279,3 @@ def test_what_was_begun_in_a_root_of_which_a_copy_is_accepted_is_spared_there(
     assert there(begun, root) == {"S1", "S2", "S3"}
     assert all("It was marked when the data of lake was at" in str(why) for why in whys(begun, "SPARED").values())
     assert whys(begun, "SPARED").keys() == {"S1", "S2"}
-
-
-class DeltaTables:
-    """Four versions of lh/t, each with a file of its own; the newest stays."""
-
-    def __init__(self, lake: Lake) -> None:
-        self.folder = lake.folder / "tables" / "t"
-        lake.configures(stores=[{"name": "lh", "kind": "delta", "tables": [f"{lake.folder}/tables/*"]}])
-        overwritten(self.folder, 4)
-
-    def is_made_anew(self) -> None:
-        shutil.rmtree(self.folder)
-        overwritten(self.folder, 4)
-
-    def files(self) -> set[str]:
-        return data(self.folder)
-
-
-class IcebergTables:
-    """Four snapshots of lh/db.t."""
-
-    def __init__(self, lake: Lake) -> None:
-        self.warehouse = Warehouse(lake.folder)
-        lake.configures(stores=[{"name": "lh", "kind": "iceberg", "catalog": {"name": STORE, **self.warehouse.properties}}])
-        replaced(self.warehouse, 4)
-
-    def is_made_anew(self) -> None:
-        self.warehouse.catalog.drop_table("db.t")
-        shutil.rmtree(self.warehouse.data)
-        replaced(self.warehouse, 4)
-
-    def files(self) -> set[str]:
-        return {name for name in self.warehouse.files() if name.endswith(".parquet")}
-
-
-@pytest.fixture(params=[DeltaTables, IcebergTables])
-def tables(lake: Lake, request: pytest.FixtureRequest) -> DeltaTables | IcebergTables:
-    lake.says("{name: old, datasets: {include: ['lh/*']}, select: {beyond: {transactions: 1}}, sweep: {every: 0s}}")
-    made: DeltaTables | IcebergTables = request.param(lake)
-    return made
-
-
-def test_marks_of_a_table_that_was_dropped_and_made_anew_are_spared_and_the_new_one_goes_on(
-    tables: DeltaTables | IcebergTables, lake: Lake, run: Run
-) -> None:
-    done(run, "run", at=FAR)
-    tables.is_made_anew()
-    before = tables.files()
-    done(run, "run", "--yes", at=FAR_DUE)
-    assert (tables.files(), len(spared := whys(lake, "SPARED"))) == (before, 3)
-    # by the numbers of its versions a Delta table can't be told from another: their times differ
-    assert all("another transaction" in str(why) or "does not have it" in str(why) for why in spared.values())
-    for days in (7, 14):
-        done(run, "run", "--yes", at=FAR_DUE + timedelta(days=days))
-    assert (len(before), len(tables.files())) == (4, 1)
-    assert lake.verified() == ()
-
-
-def test_what_was_begun_on_a_table_that_was_made_anew_is_spared_and_at_the_latest_by_the_hold_that_is_named(
-    tables: DeltaTables | IcebergTables, lake: Lake, run: Run
-) -> None:
-    done(run, "run", at=FAR)
-    dies_before(lake, "sweep.dataset_sweep.execute_order", FAR_DUE)
-    with lake.opened() as ledger:
-        begun = {row["transaction"] for row in ledger.marks.table().to_pylist()}
-    tables.is_made_anew()
-    before = tables.files()
-    code, out, err = run("run", "--yes", "--as-of", text_of(FAR_DUE))
-    # the same numbers of versions with other times are other versions; snapshots that are gone may be half deleted
-    assert (code == DONE, tables.files()) == (isinstance(tables, DeltaTables), before), out + err
-    if code != DONE:
-        (named,) = set(re.findall(r"place a hold on (lh/\S+) \(`retention hold`\)", out + err))
-        done(run, "hold", "-d", named, "-r", "made anew", "--name", "anew")
-        done(run, "run", "--yes", at=FAR_DUE)
-        done(run, "release", "anew", "-r", "over")
-    assert (tables.files(), set(whys(lake, "SPARED"))) == (before, begun)
-    for days in (7, 14):
-        done(run, "run", "--yes", at=FAR_DUE + timedelta(days=days))
-    assert len(tables.files()) == 1
-    assert lake.verified() == ()

@@ -209,8 +209,9 @@ def test_a_plan_says_first_in_a_sentence_what_it_comes_to_and_lists_transactions
     out = run("plan", *AT_DUE, "--dataset", "lake/d")[1]
     first = out.splitlines()[0]
     assert first.startswith("As of 2026-04-07 12:00 UTC a run would mark 1 (40 B); delete 2 (")
-    assert first.endswith("Nothing was changed.")
+    assert first.endswith("and spare 1. Nothing was changed.")
     assert "S1" not in out
+    assert "S2: " in out
     out = run("plan", *AT_DUE, "--detail", "--dataset", "lake/d")[1]
     rows = [[cell.strip() for cell in line.split("│")] for line in out.splitlines() if "│" in line]
     listed = {row[2]: row[-2] for row in rows if row[1] == "lake/d" and len(row) > 6}

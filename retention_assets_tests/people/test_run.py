@@ -33,8 +33,8 @@ from retention_assets_tests.ledger.states import take_lease
 from retention_assets_tests.local_spark import place_here
 from retention_assets_tests.people.conftest import DONE, FAILED, REFUSED, Run
 from retention_assets_tests.people.terminals import at_terminal
+from retention_assets_tests.sweep.cycle import begin
 from retention_assets_tests.sweep.lakes import DUE, MARKED, OLD, Lake
-from retention_assets_tests.sweep.marked import begin
 
 HISTORY = "main: S1:SNAPSHOT@90d=10 - S2:SNAPSHOT@80d=10 - S3:SNAPSHOT@40d=10 - S4:SNAPSHOT@1d=10"
 WHOLE = {"S1", "S2", "S3", "S4"}

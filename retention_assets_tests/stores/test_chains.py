@@ -27,7 +27,7 @@ from retention_assets.sweep.independent_check import IndependentCheck
 from retention_assets_tests.histories import AS_OF
 from retention_assets_tests.rounds import rounds
 from retention_assets_tests.stores.aspects.environments import STORE, DataHub, Table, entry
-from retention_assets_tests.stores.records.cycle import Cycle
+from retention_assets_tests.stores.records.cycle import UnitsCycle
 from retention_assets_tests.stores.records.environments import Units
 from retention_assets_tests.stores.records.test_cycle import AS_OF as UNITS_DAY
 from retention_assets_tests.stores.records.test_cycle import policy
@@ -160,7 +160,7 @@ def test_however_many_slices_a_table_is_read_whole_once(hub: DataHub, table: Tab
 
 def test_units_of_work_are_read_whole_once(units: Units, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     units.has(*(f"u{number}" for number in range(7)))
-    cycle = Cycle(tmp_path / "cycle", [units]).says(policy())
+    cycle = UnitsCycle(tmp_path / "cycle", [units]).purges(policy())
     assert cycle.marks(UNITS_DAY) == 7
     whole, chains = reads(monkeypatch, RecordsStore)
     (result,) = cycle.sweeps(UNITS_DAY).values()
@@ -176,7 +176,7 @@ def test_units_of_work_are_counted_over_the_whole_table_in_every_slice(
         units.has(f"u{number}", opened=f"2020-01-0{number + 1}", closed=f"2020-01-0{number + 1}")
     counting = policy()
     counting["select"]["beyond"] = {"transactions": 3}
-    cycle = Cycle(tmp_path / "cycle", [units]).says(counting)
+    cycle = UnitsCycle(tmp_path / "cycle", [units]).purges(counting)
 
     def lose(*names: str) -> None:
         for name in names:
@@ -250,7 +250,7 @@ def test_limits_are_held_against_the_log_without_what_the_sweep_has_deleted(
 ) -> None:
     units.has(*(f"u{number}" for number in range(7)))
     units.has("young", opened="2023-05-16", closed="2023-05-16")
-    cycle = Cycle(tmp_path / "cycle", [units]).says(policy(limits={"fraction": 0.875}))
+    cycle = UnitsCycle(tmp_path / "cycle", [units]).purges(policy(limits={"fraction": 0.875}))
     assert cycle.marks(UNITS_DAY) == 7
     real, sizes = IndependentCheck.faults, list[int]()
 

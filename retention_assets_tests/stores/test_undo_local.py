@@ -15,10 +15,11 @@ import pytest
 from retention_assets.errors import Refused
 from retention_assets.outcomes import Order, Outcome
 from retention_assets.stores.places import DeletionPace, DueObject, Place, open_place
-from retention_assets_tests.stores.contract import Environment, Undo, write_chains
+from retention_assets_tests.stores.contract import Environment, write_chains
 from retention_assets_tests.stores.files.environments import LocalFiles
 from retention_assets_tests.stores.objects.environments import LocalObjects
 from retention_assets_tests.stores.places.mounts import run_with_mounts
+from retention_assets_tests.stores.undo_contract import Undo
 
 KINDS = ("files", "objects")
 # those of renameat2, those without it, and those without hard links, too

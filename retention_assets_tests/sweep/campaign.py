@@ -29,8 +29,8 @@ from retention_assets.policy import Hold
 from retention_assets.settings import Settings, load_settings
 from retention_assets.stores.protocol import Store
 from retention_assets.sweep import Sweeper
+from retention_assets_tests.sweep.cycle import BATCH, Cycle, count_deletions
 from retention_assets_tests.sweep.datasets import DUE
-from retention_assets_tests.sweep.marked import BATCH, MarkedStore, count_deletions
 
 # Long enough that a sweeper keeps it on a busy machine, and short enough to wait for.
 LEASE = 0.6
@@ -102,14 +102,14 @@ def sweep_here(ledger: Ledger, store: Store, settings: Settings, lease_seconds: 
 class Game:
     """One dataset of one store with marks that are due, and what people and accidents did to it so far."""
 
-    marked: MarkedStore
+    marked: Cycle
     random: random.Random
     tally: Counter[str] = field(default_factory=Counter)
     # Of each transaction that was held in time what of it was there then.
     safe: dict[str, set[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.store = self.marked.environment.store()
+        self.store = self.marked.kept.store()
         self.settings = settings_with(self.marked.folder, self.store)
         self.opened = ExitStack()
         self.ledger = self.opened.enter_context(Environment(self.settings).ledger())

@@ -1,6 +1,7 @@
 """Judging and marking without Spark, as sweeps of tests begin; and a folder of settings whose ledger says what became of marks."""
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from functools import lru_cache
 from pathlib import Path
@@ -8,16 +9,20 @@ from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
 import pyarrow as pa
+import pytest
 
 from retention_assets.environment import Environment
 from retention_assets.evaluation.rules_in_force import load_rulebook
 from retention_assets.frames import candidate_marks, new_marks, sound_log
 from retention_assets.ledger import CANDIDATES, Ledger, open_ledger
 from retention_assets.pipeline.part_frames import write_already_marked
+from retention_assets.policy import Hold
 from retention_assets.settings import Settings, load_settings
 from retention_assets.stores.protocol import Store
 from retention_assets.sweep import Sweeper, SweepResult
+from retention_assets_tests.clocks import CLOCK
 from retention_assets_tests.histories import AS_OF
+from retention_assets_tests.ledger.states import change_leases
 
 MARKED = AS_OF + timedelta(days=3 * 365)
 DUE = MARKED + timedelta(days=7)
@@ -48,15 +53,32 @@ def settings_in(file: Path, text: bytes) -> Settings:
 
 
 class SettingsFolder:
-    """A folder of settings: sweeping what is due, and what the ledger says of it."""
+    """A folder of settings, policies and a ledger: marking, what people do, sweeping what is due, and what the ledger says of it."""
 
     folder: Path
     # whose marks are meant where none are named; None: all
-    usual: ClassVar[tuple[str, ...] | None] = None
+    usual: tuple[str, ...] | None = None
+    marked_at: ClassVar[datetime] = AS_OF
+    due_at: ClassVar[datetime] = AS_OF + timedelta(days=7)
 
     @property
     def settings_file(self) -> Path:
         return self.folder / "retention.yaml"
+
+    def writes(self, *stores: Mapping[str, Any], **settings: Any) -> None:
+        """Settings; realms are purged at once unless these say otherwise."""
+        (self.folder / "policies").mkdir(parents=True, exist_ok=True)
+        usual = {
+            "ledger": f"sqlite:///{self.folder}/ledger.db", "clock": CLOCK, "realms": {"min_grace": "0s", "confirm": "no-grace"},
+            **{name: str(self.folder / name) for name in ("warehouse", "policies")},
+        }  # fmt: skip
+        written = {**usual, **settings, "stores": stores}
+        # JSON is YAML. In a password there may be a dollar.
+        self.settings_file.write_text(json.dumps({**written, "ledger": str(written["ledger"]).replace("$", "$$")}))
+
+    def says(self, policies: str, holds: str = "", retain: str = "") -> None:
+        text = f"policies: [{policies}]\nholds: [{holds}]\nretain: [{retain}]\n"
+        (self.folder / "policies" / "p.yaml").write_text(text)
 
     @property
     def settings(self) -> Settings:
@@ -67,22 +89,57 @@ class SettingsFolder:
         return Environment(self.settings)
 
     @property
-    def stores(self) -> dict[str, Store]:
+    def stores(self) -> Mapping[str, Store]:
         return self.environment.stores()
 
     def opened(self) -> Ledger:
         return open_ledger(self.settings.ledger, simulated=self.settings.clock.simulated)
 
-    def sweeps(self, as_of: datetime = AS_OF + timedelta(days=7), **sweeper: Any) -> dict[str, SweepResult]:
+    def marks(self, as_of: datetime | None = None, *stores: Store) -> int:
+        """Evaluate everything as the asset does, in one piece and without Spark; how many are new."""
+        with self.opened() as ledger:
+            return evaluate(
+                ledger, stores or self.stores.values(), self.settings, as_of or self.marked_at, self.folder / "warehouse"
+            )
+
+    def hold(self, datasets: str = "*", *transactions: str, name: str = "legal", until: datetime | None = None) -> None:
+        said = {"name": name, "datasets": datasets, "transactions": transactions or None, "reason": "case 7", "until": until}
+        with self.opened() as ledger:
+            ledger.holds.place(Hold.model_validate(said), "ann")
+
+    def release(self, name: str = "legal") -> None:
+        with self.opened() as ledger:
+            ledger.holds.release(name, "ann", "over")
+
+    def sweeps(self, as_of: datetime | None = None, **sweeper: Any) -> dict[str, SweepResult]:
         """Sweep what is due, and look at what is set aside; the result of each dataset where anything was due or done."""
+        at = as_of or self.due_at
         with self.opened() as ledger:
             rulebook = load_rulebook(ledger, self.settings, "test")
             if store := sweeper.pop("store", None):
                 sweeper["stores"] = {store.name: store}
-            stores = sweeper.pop("stores", self.stores)
-            work = {row.dataset: row for row in ledger.marks.to_sweep(as_of)}
-            done = Sweeper(ledger, stores, rulebook, as_of, "test", **sweeper).run([*work])
+            stores = sweeper.pop("stores", None)
+            work = {row.dataset: row for row in ledger.marks.to_sweep(at)}
+            done = Sweeper(ledger, self.stores if stores is None else stores, rulebook, at, "test", **sweeper).run([*work])
             return {result.dataset: result for result in done if work[result.dataset].is_due or result.is_touched}
+
+    def dies_before(self, act: str, as_of: datetime | None = None) -> None:
+        """A sweep is killed before an act, and its lease is over."""
+
+        def dies(*_: Any) -> None:
+            raise KeyboardInterrupt
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(f"retention_assets.{act}", dies)
+            with pytest.raises(KeyboardInterrupt):
+                self.sweeps(as_of)
+        with self.opened() as ledger:
+            change_leases(ledger, "UPDATE leases SET expires_at = taken_at")
+
+    def report(self, as_of: datetime | None = None, dataset: str = "") -> dict[str, Any]:
+        with self.opened() as ledger:
+            (found,) = ledger.reports.of((as_of or self.due_at).date(), dataset or (self.usual or ("",))[0])
+        return dict(found)
 
     def statuses(self, *datasets: str) -> dict[str, str]:
         with self.opened() as ledger:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from retention_assets.outcomes import Order
-from retention_assets.policy import Duration, Hold
+from retention_assets.policy import Duration
 from retention_assets.stores.dry_run import RecordingStore
 from retention_assets.stores.protocol import (
     Only,
@@ -29,7 +29,7 @@ from retention_assets.stores.protocol import (
 from retention_assets_tests.clocks import CLOCK
 from retention_assets_tests.histories import AS_OF, History, history, to_lines
 from retention_assets_tests.ledger.states import plan_of, take_lease
-from retention_assets_tests.sweep.datasets import SettingsFolder, evaluate
+from retention_assets_tests.sweep.datasets import SettingsFolder
 
 # Five old views; S6 is the latest one.
 FIVE = "main: S1:SNAPSHOT@90d=10 - S2:SNAPSHOT@80d=10 - S3:SNAPSHOT@70d=10 - S4:SNAPSHOT@60d=10 - S5:SNAPSHOT@50d=10 - S6:SNAPSHOT@1d=10"
@@ -55,36 +55,19 @@ class Lake(SettingsFolder):
     clock: dict[str, Any] = field(default_factory=lambda: dict(CLOCK))
 
     def __post_init__(self) -> None:
-        for name in ("log", "data", "policies"):
+        for name in ("log", "data"):
             (self.folder / name).mkdir(parents=True, exist_ok=True)
         self.ledger_url = self.ledger_url or f"sqlite:///{self.folder}/ledger.db"
-        self.says(self.policies)
         store = {"name": "lake", "kind": "files", "log": "log", "data": "data/{dataset}/{transaction}"}
-        settings = {
-            "ledger": self.ledger_url.replace("$", "$$"),
-            "clock": self.clock,
-            "realms": {"min_grace": "0s", "confirm": "no-grace"},
-            "warehouse": "warehouse",
-            "policies": "policies",
-            "stores": [store],
-        }
-        # JSON is YAML.
-        self.settings_file.write_text(json.dumps(settings))
-
-    def says(self, policies: str, holds: str = "", retain: str = "") -> None:
-        text = f"policies: [{policies}]\nholds: [{holds}]\nretain: [{retain}]\n"
-        (self.folder / "policies" / "p.yaml").write_text(text)
+        places = {"warehouse": "warehouse", "policies": "policies"}
+        self.writes(store, ledger=self.ledger_url, clock=self.clock, **places)
+        self.says(self.policies)
 
     def configures(self, *stores: Mapping[str, Any], **settings: Any) -> "Lake":
         """More stores, and other settings, from now on."""
         written = json.loads(self.settings_file.read_text())
         self.settings_file.write_text(json.dumps({**written, "stores": [*written["stores"], *stores], **settings}))
         return self
-
-    def hold(self, datasets: str = "lake/*", *transactions: str, name: str = "legal", until: datetime | None = None) -> None:
-        said = {"name": name, "datasets": datasets, "transactions": transactions or None, "reason": "case 7", "until": until}
-        with self.opened() as ledger:
-            ledger.holds.place(Hold.model_validate(said), "ann")
 
     def change_realm(self, name: str, status: str, grace: Duration | None = None) -> None:
         with self.opened() as ledger:
@@ -154,11 +137,6 @@ class Lake(SettingsFolder):
         begin = f"{dataset.removeprefix('lake/')}/"
         return {name.removeprefix(begin).partition("/")[0] for name in self.left() if name.startswith(begin)}
 
-    def marks(self, as_of: datetime = MARKED) -> int:
-        """Evaluate everything as the asset does, in one piece and without Spark; how many are new."""
-        with self.opened() as ledger:
-            return evaluate(ledger, self.stores.values(), self.settings, as_of, self.folder / "warehouse")
-
     def begins(self, *transactions: str, as_of: datetime = DUE, dataset: str = "lake/d") -> None:
         """A sweep is killed after it has written down what it begins with, before it deletes."""
         with self.opened() as ledger:
@@ -170,11 +148,6 @@ class Lake(SettingsFolder):
 
     def elsewhere(self, happens: Callable[[], object], during: str = "swept", call: int = 1, **more: Any) -> "Elsewhere":
         return Elsewhere(self.stores["lake"], happens, during, call, **more)
-
-    def report(self, as_of: datetime = DUE, dataset: str = "lake/d") -> dict[str, Any]:
-        with self.opened() as ledger:
-            (found,) = ledger.reports.of(as_of.date(), dataset)
-        return dict(found)
 
 
 class Told(RecordingStore):

@@ -24,7 +24,7 @@ from retention_assets_tests.stores.iceberg.test_contract import IcebergTables
 from retention_assets_tests.stores.objects.environments import LocalObjects, Objects, S3Objects, SqlObjects
 from retention_assets_tests.stores.records.environments import Records
 from retention_assets_tests.sweep.campaign import Game
-from retention_assets_tests.sweep.marked import MarkedStore
+from retention_assets_tests.sweep.cycle import Cycle
 from retention_assets_tests.sweep.object_games import ObjectGame, Runs
 
 LOG = logging.getLogger(__name__)
@@ -62,7 +62,7 @@ def test_whatever_happens_to_sweepers_nothing_held_goes_and_everything_else_does
         folder = tmp_path / str(number)
         (folder / "store").mkdir(parents=True)
         url = f"sqlite:///{folder}/ledger.db" if ledger == "sqlite" else new_schema(server)
-        Game(MarkedStore(ENVIRONMENTS[kind](folder / "store", server), url, folder / "settings", 10), dice, tally).play()
+        Game(Cycle(ENVIRONMENTS[kind](folder / "store", server), url, folder / "settings", 10), dice, tally).play()
     LOG.warning("%s %s %s", kind, ledger, dict(tally))
 
 

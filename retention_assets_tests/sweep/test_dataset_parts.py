@@ -23,8 +23,8 @@ from retention_assets_tests.stores.contract import Environment
 from retention_assets_tests.stores.files.environments import LocalFiles
 from retention_assets_tests.stores.objects.environments import LocalObjects
 from retention_assets_tests.stores.records.environments import Records
+from retention_assets_tests.sweep.cycle import RUN, Cycle, sweep_until
 from retention_assets_tests.sweep.lakes import Elsewhere
-from retention_assets_tests.sweep.marked import RUN, MarkedStore, sweep_until
 
 MARKS = 12
 LONG = 60.0
@@ -51,14 +51,14 @@ ENVIRONMENTS: dict[str, Callable[[Path, str], Environment]] = {
 
 
 @pytest.fixture
-def parted(tmp_path: Path) -> MarkedStore:
+def parted(tmp_path: Path) -> Cycle:
     """Twelve folders, with a ledger in SQLite."""
     return made("files", tmp_path, f"sqlite:///{tmp_path}/ledger.db")
 
 
-def made(kind: str, folder: Path, url: str, server: str = "") -> MarkedStore:
+def made(kind: str, folder: Path, url: str, server: str = "") -> Cycle:
     (folder / "store").mkdir()
-    return MarkedStore(ENVIRONMENTS[kind](folder / "store", server), url, folder / "settings")
+    return Cycle(ENVIRONMENTS[kind](folder / "store", server), url, folder / "settings")
 
 
 @pytest.mark.parametrize("kind", ENVIRONMENTS)
@@ -86,7 +86,7 @@ def test_parts_that_are_swept_at_once_do_what_one_sweep_does(kind: str, server: 
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_however_it_is_cut_everything_goes_once(parted: MarkedStore, seed: int) -> None:
+def test_however_it_is_cut_everything_goes_once(parted: Cycle, seed: int) -> None:
     """Also where parts have nothing, or one has it all."""
     dice = random.Random(seed)
     bounds: list[str | None] = [*sorted(dice.sample([*parted.due, "", "T05x", "~"], 4))]
@@ -102,8 +102,8 @@ def test_versions_of_an_urn_go_with_each_other_whoever_is_faster(server: str, tm
     """What is noted of the one counts on what stays of the others: in two parts, the slower one would spare what should go."""
     parted = made("aspects", tmp_path, f"sqlite:///{tmp_path}/ledger.db", server)
     with parted.opened() as ledger, parted.dealt(ledger, MARKS) as (first, *others):
-        store = Elsewhere(parted.environment.store(), lambda: [parted.sweeps(one) for one in others])
-        parted.sweeps(first, store)
+        store = Elsewhere(parted.kept.store(), lambda: [parted.sweep(one) for one in others])
+        parted.sweep(first, store)
         assert [one.names.first for one in others] == [f"urn:li:dataset:{name}@" for name in ("b", "d", "e")]
     parted.is_done()
 
@@ -115,13 +115,13 @@ def test_a_part_that_is_swept_while_another_is_in_the_middle_of_a_batch_disturbs
     """Not with the last of its rows, nor with anything that it writes beside the data."""
     parted = made(kind, tmp_path, f"sqlite:///{tmp_path}/ledger.db", server)
     with parted.opened() as ledger, parted.dealt(ledger, 2) as (first, second):
-        result = parted.sweeps(first, Elsewhere(parted.environment.store(), lambda: parted.sweeps(second)))
+        result = parted.sweep(first, Elsewhere(parted.kept.store(), lambda: parted.sweep(second)))
     assert result.outcomes[Outcome.DELETED] == MARKS // 2
     parted.is_done()
 
 
 def test_a_part_that_is_begun_anew_is_finished_by_the_newer_attempt_alone(
-    parted: MarkedStore, monkeypatch: pytest.MonkeyPatch
+    parted: Cycle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The older one has deleted a batch by then, and can't write down that it did."""
     monkeypatch.setattr(permit, "_LOOK", 0.01)
@@ -135,7 +135,7 @@ def test_a_part_that_is_begun_anew_is_finished_by_the_newer_attempt_alone(
 
     monkeypatch.setattr(Parts, "may_begin", asks)
     with parted.opened() as ledger, parted.dealt(ledger, 2) as (first, second):
-        thread = threading.Thread(target=lambda: newer.append(parted.sweeps(first)))
+        thread = threading.Thread(target=lambda: newer.append(parted.sweep(first)))
 
         def begins_anew() -> None:
             thread.start()
@@ -143,9 +143,9 @@ def test_a_part_that_is_begun_anew_is_finished_by_the_newer_attempt_alone(
             seen.append(Counter(parted.statuses().values()))
 
         with pytest.raises(PartBegunAnew, match="attempt 1"):
-            parted.sweeps(first, Elsewhere(parted.environment.store(), begins_anew))
+            parted.sweep(first, Elsewhere(parted.kept.store(), begins_anew))
         thread.join(LONG)
-        parted.sweeps(second)
+        parted.sweep(second)
     # Until the older one had ended, nothing of what it had begun was anybody else's.
     assert waits.is_set()
     assert seen == [{"MARKED": MARKS - 2, "SWEEPING": 2}]
@@ -155,7 +155,7 @@ def test_a_part_that_is_begun_anew_is_finished_by_the_newer_attempt_alone(
 
 
 def test_an_attempt_that_waits_and_is_not_the_newest_any_more_gives_no_answer_either(
-    parted: MarkedStore, monkeypatch: pytest.MonkeyPatch
+    parted: Cycle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with parted.opened() as ledger, parted.dealt(ledger, 2) as (first, _):
 
@@ -164,11 +164,11 @@ def test_an_attempt_that_waits_and_is_not_the_newest_any_more_gives_no_answer_ei
 
         monkeypatch.setattr(Parts, "may_begin", asks)
         with pytest.raises(PartBegunAnew, match="attempt 1"):
-            parted.sweeps(first)
+            parted.sweep(first)
     assert set(parted.statuses().values()) == {"MARKED"}
 
 
-def test_a_task_that_has_to_stop_does_not_wait_for_an_older_attempt(parted: MarkedStore) -> None:
+def test_a_task_that_has_to_stop_does_not_wait_for_an_older_attempt(parted: Cycle) -> None:
     with parted.opened() as ledger, parted.dealt(ledger, 2) as (first, _):
         ledger.parts.join(first)
         stop = threading.Event()
@@ -178,7 +178,7 @@ def test_a_task_that_has_to_stop_does_not_wait_for_an_older_attempt(parted: Mark
 
 
 @pytest.mark.parametrize("taken", [False, True], ids=["expired", "taken"])
-def test_parts_whose_lease_is_lost_end_with_the_batch_in_flight(parted: MarkedStore, taken: bool) -> None:
+def test_parts_whose_lease_is_lost_end_with_the_batch_in_flight(parted: Cycle, taken: bool) -> None:
     with parted.opened() as ledger, parted.dealt(ledger, 2) as (first, second):
 
         def loses() -> None:
@@ -186,29 +186,29 @@ def test_parts_whose_lease_is_lost_end_with_the_batch_in_flight(parted: MarkedSt
             if taken:
                 take_lease(ledger, parted.dataset, "bob")
 
-        result = parted.sweeps(first, Elsewhere(parted.environment.store(), loses))
+        result = parted.sweep(first, Elsewhere(parted.kept.store(), loses))
         assert f"{'bob' if taken else 'nobody'} has taken it since" in str(result.refused)
-        assert f"{'bob' if taken else 'nobody'} has taken it since" in str(parted.sweeps(second).refused)
+        assert f"{'bob' if taken else 'nobody'} has taken it since" in str(parted.sweep(second).refused)
     assert sorted(parted.statuses().values()) == ["MARKED"] * (MARKS - 2) + ["SWEEPING"] * 2
     with parted.opened() as ledger:
         change_leases(ledger, "UPDATE leases SET expires_at = taken_at")
-    parted.sweeps()
+    parted.sweep()
     parted.is_done()
 
 
-def test_a_part_deletes_nothing_once_whoever_dealt_it_out_is_silent_for_long(parted: MarkedStore) -> None:
+def test_a_part_deletes_nothing_once_whoever_dealt_it_out_is_silent_for_long(parted: Cycle) -> None:
     """The lease is not over yet, and nobody extends it: what is left of it is for what was begun."""
     with parted.opened() as ledger:
         take_lease(ledger, parted.dataset, RUN, 50)
         (part,) = [DatasetPart(lease, 0, NameRange(), MARKS) for lease in ledger.leases.held()]
-        result = parted.sweeps(part)
+        result = parted.sweep(part)
     assert "Nothing further is deleted" in str(result.refused)
     assert set(parted.statuses().values()) == {"MARKED"}
 
 
-def killed(parted: MarkedStore, part: DatasetPart, last: int) -> None:
+def killed(parted: Cycle, part: DatasetPart, last: int) -> None:
     """A task is killed at one of its acts; what it knew of the lease is over."""
-    arguments = (last, parted.url, parted.environment.store(), parted.settings, part)
+    arguments = (last, parted.url, parted.kept.store(), parted.settings, part)
     task = forking().Process(target=sweep_until, args=arguments)
     task.start()
     task.join()
@@ -217,26 +217,26 @@ def killed(parted: MarkedStore, part: DatasetPart, last: int) -> None:
 
 # Before it has begun a batch, in the middle of it, and before it has settled it.
 @pytest.mark.parametrize("last", [36, 45, 51])
-def test_a_part_that_is_killed_is_finished_by_its_next_attempt(parted: MarkedStore, last: int) -> None:
+def test_a_part_that_is_killed_is_finished_by_its_next_attempt(parted: Cycle, last: int) -> None:
     with parted.opened() as ledger, parted.dealt(ledger, 2) as (first, second):
         killed(parted, first, last)
         assert ledger.verify().faults == ()
-        parted.sweeps(second)
+        parted.sweep(second)
         change_leases(ledger, f"UPDATE lease_parts SET expires_at = expires_at - {LEASE} WHERE part = 0")
-        result = parted.sweeps(first)
+        result = parted.sweep(first)
     assert (result.refused, result.errors) == (None, [])
     parted.is_done()
 
 
-def test_what_a_killed_part_had_begun_is_finished_by_the_next_run(parted: MarkedStore) -> None:
+def test_what_a_killed_part_had_begun_is_finished_by_the_next_run(parted: Cycle) -> None:
     with parted.opened() as ledger, parted.dealt(ledger, 2) as (first, second):
         killed(parted, first, 45)
-        parted.sweeps(second)
+        parted.sweep(second)
     with parted.opened() as ledger:
         # It may still be at work, so that the lease was not given up and ends by itself.
         assert [one.token for one in ledger.leases.held()] == [first.lease.token]
         change_leases(ledger, "UPDATE leases SET expires_at = taken_at")
         assert ledger.sweep_runs.abandoned(RUN) == [parted.dataset]
     assert "SWEEPING" in parted.statuses().values()
-    parted.sweeps()
+    parted.sweep()
     parted.is_done()

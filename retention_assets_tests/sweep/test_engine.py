@@ -1,7 +1,6 @@
 """The engine on a real lake: what is due and justified goes, byte for byte, and nothing else; and every reason is written down."""
 
 import json
-import os
 import threading
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
@@ -144,30 +143,6 @@ def test_a_log_that_was_emptied_spares_what_it_had_and_stops_no_other_dataset(la
     results = lake.sweeps()
     assert [dict(one.outcomes) for one in results.values()] == [{Outcome.SPARED: 5}, {Outcome.DELETED: 5}]
     assert (lake.report()["classes"]["due"], lake.there(), lake.there("lake/e")) == (0, ALL, {"S6"})
-
-
-def test_one_failure_stops_no_other_and_is_tried_again(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    lake.has(FIVE).marks()
-    unlink = os.unlink
-
-    def refuses(path: Any, *, dir_fd: int | None = None) -> None:
-        if "S2" in os.readlink(f"/proc/self/fd/{dir_fd}") and path == "a.parquet":
-            raise PermissionError(13, "Permission denied", path)
-        unlink(path, dir_fd=dir_fd)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "unlink", refuses)
-        (result,) = lake.sweeps().values()
-    assert dict(result.outcomes) == {Outcome.DELETED: 4, Outcome.FAILED: 1}
-    assert "Permission denied" in result.errors[0]
-    assert lake.there() == {"S2", "S6"}
-    assert lake.statuses()["S2"] == "MARKED"
-    assert lake.report()["finished_at"] is None
-    lake.sweeps()
-    assert lake.there() == {"S6"}
-    report = lake.report()
-    assert [report[name] for name in ("to_delete", "deleted", "failed")] == [5, 5, 1]
-    assert report["finished_at"] is not None
 
 
 class Answers(RecordingStore):

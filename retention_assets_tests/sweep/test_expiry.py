@@ -31,7 +31,7 @@ from retention_assets.stores.records import store
 from retention_assets.stores.records.store import RecordsStore
 from retention_assets.sweep import PostponementResult, postpone_expiry, postpone_expiry_dry_run
 from retention_assets_tests.ledger.states import take_lease
-from retention_assets_tests.stores.records.cycle import Cycle
+from retention_assets_tests.stores.records.cycle import UnitsCycle
 from retention_assets_tests.stores.records.environments import TOLD_TO, Units
 from retention_assets_tests.sweep.lakes import DUE, FIVE, OLD, Lake
 
@@ -234,11 +234,11 @@ def units(store_url: str) -> Iterator[Units]:
 
 
 @pytest.fixture
-def cycle(tmp_path: Path, units: Units) -> Cycle:
-    return Cycle(tmp_path / "cycle", [units]).says(POLICY)
+def cycle(tmp_path: Path, units: Units) -> UnitsCycle:
+    return UnitsCycle(tmp_path / "cycle", [units]).purges(POLICY)
 
 
-def kept(cycle: Cycle, *holds: Keeper, dry_run: bool = False) -> PostponementResult:
+def kept(cycle: UnitsCycle, *holds: Keeper, dry_run: bool = False) -> PostponementResult:
     with cycle.opened() as ledger:
         load_rulebook(ledger, cycle.settings, "test")
         stores, keepers = Environment(cycle.settings).stores(), Keepers(ledger, lambda: holds)
@@ -251,7 +251,7 @@ def kept(cycle: Cycle, *holds: Keeper, dry_run: bool = False) -> PostponementRes
     return found
 
 
-def acts(cycle: Cycle) -> list[dict[str, object]]:
+def acts(cycle: UnitsCycle) -> list[dict[str, object]]:
     with cycle.opened() as ledger:
         lines = [json.loads(line) for line in ledger.audit_lines()]
     return [line["detail"] for line in lines if line["deed"] == "POSTPONE"]
@@ -260,7 +260,7 @@ def acts(cycle: Cycle) -> list[dict[str, object]]:
 # --- what a sweep gives its time ---
 
 
-def test_what_is_swept_gets_the_same_time_in_all_of_its_tables_and_is_not_deleted(cycle: Cycle, units: Units) -> None:
+def test_what_is_swept_gets_the_same_time_in_all_of_its_tables_and_is_not_deleted(cycle: UnitsCycle, units: Units) -> None:
     units.has("old").has("young", closed="2022-01-01")
     (result,) = cycle.runs(AS_OF).values()
     assert (result.refused, result.errors) == (None, [])
@@ -269,7 +269,7 @@ def test_what_is_swept_gets_the_same_time_in_all_of_its_tables_and_is_not_delete
     assert cycle.statuses(units.dataset) == {"old": "SWEEPING"}
 
 
-def test_what_the_database_has_expired_is_swept_when_a_later_sweep_finds_it_gone(cycle: Cycle, units: Units) -> None:
+def test_what_the_database_has_expired_is_swept_when_a_later_sweep_finds_it_gone(cycle: UnitsCycle, units: Units) -> None:
     units.has("a", "b")
     cycle.runs(AS_OF)
     for name in units.tables:
@@ -277,12 +277,12 @@ def test_what_the_database_has_expired_is_swept_when_a_later_sweep_finds_it_gone
     cycle.runs(AS_OF + timedelta(hours=1))
     assert cycle.statuses(units.dataset) == {"a": "SWEPT", "b": "SWEEPING"}
     assert units.expires("b") == {NOW}
-    total = cycle.report(AS_OF.date()).total
+    total = cycle.day(AS_OF.date()).total
     assert (total.counters["to_delete"], total.counters["deleted"], total.unsettled, total.finished_at) == (2, 1, 1, None)
 
 
 def test_what_another_database_does_not_have_was_not_expired(
-    cycle: Cycle, units: Units, monkeypatch: pytest.MonkeyPatch
+    cycle: UnitsCycle, units: Units, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     units.has("a", "b")
     cycle.runs(AS_OF)
@@ -294,7 +294,7 @@ def test_what_another_database_does_not_have_was_not_expired(
     assert cycle.statuses(units.dataset) == {"a": "SWEEPING", "b": "SWEEPING"}
 
 
-def test_a_time_that_was_given_is_taken_back_from_what_is_needed_again(cycle: Cycle, units: Units) -> None:
+def test_a_time_that_was_given_is_taken_back_from_what_is_needed_again(cycle: UnitsCycle, units: Units) -> None:
     units.has("a", "b")
     cycle.runs(AS_OF)
     units.becomes("a", closed="2023-05-01")
@@ -351,7 +351,7 @@ def test_what_is_gone_has_no_time_to_get_or_to_give_back(units: Units) -> None:
     ],
 )
 def test_what_is_not_done_with_and_would_expire_is_put_off(
-    cycle: Cycle, units: Units, row: dict[str, str | None], is_put_off: bool
+    cycle: UnitsCycle, units: Units, row: dict[str, str | None], is_put_off: bool
 ) -> None:
     units.has("a", **{"closed": "2023-01-01", **row})  # type: ignore[arg-type]
     found = kept(cycle)
@@ -366,11 +366,11 @@ def test_so_many_days_ahead_is_looked_and_the_last_one_counts(tmp_path: Path, da
     units = Units(f"sqlite:///{tmp_path / 'ods.db'}", ttl={"document_ttl": "180d", "expires_in_max_days": days})
     for day in (1, 2, 3):
         units.has(f"d{day}", closed=None, expires=(AS_OF + day * DAY).replace(tzinfo=None).isoformat(sep=" "))
-    kept(Cycle(tmp_path / "cycle", [units]).says(POLICY))
+    kept(UnitsCycle(tmp_path / "cycle", [units]).purges(POLICY))
     assert {unit for unit in ("d1", "d2", "d3") if units.expires(unit) == {PUT_OFF}} == put_off
 
 
-def test_what_a_sweep_has_given_its_time_is_never_put_off(cycle: Cycle, units: Units) -> None:
+def test_what_a_sweep_has_given_its_time_is_never_put_off(cycle: UnitsCycle, units: Units) -> None:
     """`unfinished` was swept though it is not finished, for so the policy has it; nobody swept `other`."""
     units.has("unfinished", closed=None).has("other", opened="2023-01-01", closed=None, expires=SOON)
     cycle.runs(AS_OF)
@@ -379,7 +379,7 @@ def test_what_a_sweep_has_given_its_time_is_never_put_off(cycle: Cycle, units: U
     assert (units.expires("unfinished"), units.expires("other")) == ({NOW}, {PUT_OFF})
 
 
-def test_what_files_or_people_hold_does_not_expire_until_the_hold_ends(cycle: Cycle, units: Units) -> None:
+def test_what_files_or_people_hold_does_not_expire_until_the_hold_ends(cycle: UnitsCycle, units: Units) -> None:
     units.has("case-1", "case-2", "kept", "free", closed="2023-01-01", expires=SOON)
     placed = {"name": "p", "datasets": {"include": ["ods/*"]}, "transactions": ["kept"], "reason": "case 7", "owner": "ann"}
     with cycle.opened() as ledger:
@@ -392,7 +392,7 @@ def test_what_files_or_people_hold_does_not_expire_until_the_hold_ends(cycle: Cy
     assert [units.expires(unit) for unit in ("case-1", "case-2", "kept", "free")] == [{PUT_OFF}] * 3 + [{SOON}]
 
 
-def test_what_a_retain_rule_keeps_does_not_expire(cycle: Cycle, units: Units) -> None:
+def test_what_a_retain_rule_keeps_does_not_expire(cycle: UnitsCycle, units: Units) -> None:
     units.has("a", kind="PAYMENT", closed="2023-01-01", expires=SOON)
     units.has("b", kind="RECALL", closed="2023-01-01", expires=SOON)
     rule = {
@@ -402,22 +402,22 @@ def test_what_a_retain_rule_keeps_does_not_expire(cycle: Cycle, units: Units) ->
         "where": "attributes['type'] = 'PAYMENT'",
         "younger_than": "7y",
     }
-    cycle.says({**POLICY, "select": {"older_than": "P2Y"}})
+    cycle.purges({**POLICY, "select": {"older_than": "P2Y"}})
     assert kept(cycle, RetainRule.model_validate(rule)).postponed == 1
     assert (units.expires("a"), units.expires("b")) == ({PUT_OFF}, {SOON})
 
 
-def test_a_hold_or_an_archiving_policy_about_other_datasets_puts_nothing_off(cycle: Cycle, units: Units) -> None:
+def test_a_hold_or_an_archiving_policy_about_other_datasets_puts_nothing_off(cycle: UnitsCycle, units: Units) -> None:
     own = {**POLICY, "select": {"older_than": "P2Y"}}
     others = {**POLICY, "name": "others", "datasets": {"include": ["ods/other*"]}}
-    cycle.says(own, others)
+    cycle.purges(own, others)
     units.has("a", kind="PAYMENT", closed="2023-01-01", expires=SOON)
     hold = {"name": "h", "datasets": {"include": ["ods/other*"]}, "reason": "case 8", "owner": "ann"}
     assert kept(cycle, Hold.model_validate(hold)).postponed == 0
     assert units.expires("a") == {SOON}
 
 
-def test_no_time_of_a_child_becomes_earlier_by_it(cycle: Cycle, units: Units) -> None:
+def test_no_time_of_a_child_becomes_earlier_by_it(cycle: UnitsCycle, units: Units) -> None:
     units.has("a", closed=None, expires=SOON)
     child = units.tables["summary"]
     with units.engine.begin() as connection:
@@ -426,7 +426,7 @@ def test_no_time_of_a_child_becomes_earlier_by_it(cycle: Cycle, units: Units) ->
     assert units.expires("a") == {PUT_OFF, "2025-01-01 00:00:00"}
 
 
-def test_what_is_put_off_is_in_the_audit(cycle: Cycle, units: Units) -> None:
+def test_what_is_put_off_is_in_the_audit(cycle: UnitsCycle, units: Units) -> None:
     units.has("a", "b", closed=None, expires=SOON)
     assert (kept(cycle, dry_run=True).postponed, acts(cycle), units.expires("a")) == (2, [], {SOON})
     kept(cycle)
@@ -437,7 +437,7 @@ def test_what_is_put_off_is_in_the_audit(cycle: Cycle, units: Units) -> None:
     assert len(acts(cycle)) == 1
 
 
-def test_what_expires_tomorrow_is_told_by_type_for_the_day_in_utc(cycle: Cycle, units: Units) -> None:
+def test_what_expires_tomorrow_is_told_by_type_for_the_day_in_utc(cycle: UnitsCycle, units: Units) -> None:
     """What is not done with and within a day was put off before; what expires in the evening of tomorrow was not looked at yet."""
     evening, midnight, after = "2023-05-18 23:59:59.999999", "2023-05-18 00:00:00", "2023-05-19 00:00:00"
     units.has("a", "b", kind="PAYMENT", expires=evening).has("c", kind="PAYMENT", archived="2022-01-01", expires=midnight)
@@ -466,13 +466,13 @@ def test_a_child_that_can_not_be_written_is_told_and_the_others_are_put_off(
         connection.exec_driver_sql(
             "CREATE TRIGGER broken BEFORE UPDATE ON summary WHEN OLD.unit IN ('a', 'd') BEGIN SELECT RAISE(ABORT, 'told to fail'); END"
         )
-    found = kept(Cycle(tmp_path / "cycle", [units]).says(POLICY))
+    found = kept(UnitsCycle(tmp_path / "cycle", [units]).purges(POLICY))
     assert (found.postponed, found.left) == (3, 2)
     assert [TOLD_TO in error for error in found.errors] == [True, True]
     assert [units.expires(unit) for unit in "abcde"] == [{SOON}, {PUT_OFF}, {PUT_OFF}, {SOON}, {PUT_OFF}]
 
 
-def test_nothing_is_postponed_while_a_sweep_has_the_dataset(cycle: Cycle, units: Units) -> None:
+def test_nothing_is_postponed_while_a_sweep_has_the_dataset(cycle: UnitsCycle, units: Units) -> None:
     units.has("a", closed=None, expires=SOON)
     with cycle.opened() as ledger:
         take_lease(ledger, units.dataset, "a sweep", 60)
@@ -481,7 +481,7 @@ def test_nothing_is_postponed_while_a_sweep_has_the_dataset(cycle: Cycle, units:
     assert units.expires("a") == {SOON}
 
 
-def test_a_store_that_expires_nothing_by_itself_is_left_alone(tmp_path: Path, cycle: Cycle) -> None:
+def test_a_store_that_expires_nothing_by_itself_is_left_alone(tmp_path: Path, cycle: UnitsCycle) -> None:
     (tmp_path / "plain.db").touch()
     plain = Units(f"sqlite:///{tmp_path / 'plain.db'}", store_name="aaa").has("a", closed=None)
     with cycle.opened() as ledger:
@@ -493,7 +493,7 @@ def test_a_store_that_expires_nothing_by_itself_is_left_alone(tmp_path: Path, cy
 
 @pytest.mark.parametrize("part", ["expiry", "datasets", "find_postponable", "postpone", "count_expiring"])
 def test_whatever_a_store_raises_is_told_and_the_next_one_is_looked_at(
-    tmp_path: Path, cycle: Cycle, units: Units, part: str
+    tmp_path: Path, cycle: UnitsCycle, units: Units, part: str
 ) -> None:
     """A store may be anybody's, and so may what it raises."""
 

@@ -15,7 +15,6 @@ import pytest
 from retention_assets.errors import Refused
 from retention_assets.frames import INSTANT, new_marks
 from retention_assets.ledger import Ledger
-from retention_assets.outcomes import Outcome
 from retention_assets.policy import parse_instant, text_of
 from retention_assets_tests.sweep.lakes import ALL, DAY, DUE, FIVE, MARKED, OLD, Lake
 from retention_assets_tests.sweep.test_between_batches import BEGUN, REPLACED
@@ -115,26 +114,6 @@ def test_a_mark_that_knows_no_times_is_of_whatever_has_its_id(lake: Lake, monkey
     lake.comes_again("S1", closed_at="2025-12-31T12:00:00.000001Z")
     assert lake.marks(DUE) == 1
     assert lake.statuses()["S1"] == "SWEPT"
-
-
-def test_a_folder_that_came_again_is_deleted_only_under_its_new_mark(lake: Lake) -> None:
-    lake.has(FIVE).marks()
-    lake.sweeps()
-    lake.comes_again("S2", closed_at=text_of(S2 + TICK))
-    assert lake.sweeps(DUE + DAY) == {}
-    assert lake.marks(DUE + DAY) == 1
-    assert lake.marks(DUE + 2 * DAY) == 0
-    assert lake.sweeps(DUE + DAY + WEEK - TICK) == {}
-    assert lake.there() == {"S2", "S6"}
-    (result,) = lake.sweeps(DUE + DAY + WEEK).values()
-    assert (lake.there(), result.outcomes) == ({"S6"}, {Outcome.DELETED: 1})
-    report = lake.report(DUE + DAY + WEEK)
-    assert (report["to_delete"], report["deleted"], report["bytes_to_free"]) == (1, 1, 10)
-    assert {name: times for name, times in report["classes"].items() if times} == {"swept": 4, "due": 1, "kept": 1}
-    with lake.opened() as ledger:
-        rows = [row for row in ledger.marks.table(["lake/d"]).to_pylist() if row["transaction"] == "S2"]
-    assert [(row["status"], row["closed_at"]) for row in rows] == [("SWEPT", S2), ("SWEPT", S2 + TICK)]
-    assert lake.verified() == ()
 
 
 @pytest.mark.parametrize(("again", "new"), [(("S1", "S2"), 2), (("S1", "S2", "S3"), 0)], ids=["within", "over"])

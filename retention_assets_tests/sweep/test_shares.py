@@ -3,6 +3,7 @@
 Of each lake of shares, lake/b is the one to which something happens, between lake/a and lake/c. Slices and batches are of two.
 """
 
+import signal
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -25,8 +26,10 @@ from retention_assets.sweep import round as sweep_round
 from retention_assets.sweep.round import _Round
 from retention_assets.sweep.verdicts import JudgedRows
 from retention_assets_tests.ledger.states import change_leases
+from retention_assets_tests.rounds import deaths
 from retention_assets_tests.sweep.lakes import DAY, DUE, FIVE, OLD, Lake, Told
 from retention_assets_tests.sweep.test_between_batches import Happens, holds_one
+from retention_assets_tests.sweep.test_killed import killed
 
 NAMES = ("lake/a", "lake/b", "lake/c")
 TWO = "main: S1:SNAPSHOT@90d - S2:SNAPSHOT@80d - S3:SNAPSHOT@1d"
@@ -189,6 +192,20 @@ def test_a_share_whose_sweeper_ends_at_a_write_is_finished_by_the_next(marked: L
     assert others == [first] * 2
     assert marked.verified() == ()
     finishes(marked)
+
+
+@pytest.mark.parametrize("last", deaths([3, 37, 43, 48, 60, 71, 79, 92], [43, 71]))
+def test_a_share_that_is_killed_loses_nothing_and_is_finished_by_the_next(tmp_path: Path, sweepers: Any, last: int) -> None:
+    """By SIGKILL, before one of its acts. A batch has three of the six marks."""
+    lake = Lake(tmp_path / "lake", policies=OLD.replace("batch: 2", "batch: 3")).has(TWO, *NAMES)
+    assert lake.marks() == 6
+    assert killed(sweepers, last, lake.ledger_url, lake.stores["lake"], lake.settings, None, None, DUE) in (-signal.SIGKILL, 0)
+    assert lake.verified() == ()
+    for name in NAMES:
+        begun = {one for one, status in lake.statuses(name).items() if status != "MARKED"}
+        assert KEPT - lake.there(name) <= begun
+        assert not lake.there(name) & {one for one, status in lake.statuses(name).items() if status == "SWEPT"}
+    finishes(lake)
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ import pytest
 
 from retention_assets.ledger import OUTCOMES, AskedBy, Marks
 from retention_assets.outcomes import Order, Outcome
+from retention_assets_tests.sweep.cycle import begin
 from retention_assets_tests.sweep.lakes import DUE, FIVE, OLD, Lake
-from retention_assets_tests.sweep.marked import begin
 from retention_assets_tests.sweep.sharing import FilesStore, SharingFiles
 
 UNDO = OLD.replace("sweep:", "undo: 14d, sweep:")

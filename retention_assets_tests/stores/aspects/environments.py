@@ -14,11 +14,10 @@ from retention_assets.settings.places import Url
 from retention_assets.sql.foreign import ForeignDatabase
 from retention_assets.stores.aspects import AspectsSettings
 from retention_assets.stores.aspects.store import AspectsStore
-from retention_assets_tests.clocks import CLOCK
 from retention_assets_tests.histories import AS_OF, history
 from retention_assets_tests.stores.contract import Environment
 from retention_assets_tests.stores.records.environments import refusing
-from retention_assets_tests.sweep.lakes import Lake
+from retention_assets_tests.sweep.datasets import SettingsFolder
 
 STORE = "meta"
 TABLE = "metadata_aspect_v2"
@@ -149,6 +148,16 @@ class Aspects(Environment):
         self.table.ingest(self.urn, self._aspect(dataset), AS_OF, '{"is": "new"}')
         return f"{self.urn}@0"
 
+    def make_again(self, dataset: str, transaction: str) -> None:
+        aspect, version = self._aspect(dataset), int(transaction.rpartition("@")[2])
+        before = self.table.rows().get((self.urn, aspect, version))
+        self.table.do(f"DELETE FROM {self.table.name} WHERE aspect = :aspect AND version = {version}", aspect=aspect)
+        # but for its time it is what it was
+        self.table.add(self.urn, aspect, version, AS_OF - timedelta(days=400), before[3] if before else "{}")
+
+    def drop(self, dataset: str) -> None:
+        self.table.do(f"DELETE FROM {self.table.name} WHERE aspect = :aspect", aspect=self._aspect(dataset))
+
     def data(self) -> dict[str, bytes]:
         return {f"{aspect} {urn}@{version}": row[3].encode() for (urn, aspect, version), row in self.table.rows().items()}
 
@@ -166,11 +175,10 @@ class Aspects(Environment):
         return dataset.partition(".")[2]
 
 
-class DataHub(Lake):
+class DataHub(SettingsFolder):
     def __init__(self, folder: Path, tables: Mapping[str, Table], ledger_url: str = "", **settings: Mapping[str, Any]) -> None:
-        super().__init__(folder, ledger_url, policies="")
-        self.tables = tables
-        (folder / "policies" / "p.yaml").unlink()
+        folder.mkdir()
+        self.folder, self.tables = folder, tables
         stores = [
             {
                 "name": name,
@@ -181,9 +189,7 @@ class DataHub(Lake):
             }
             for name, table in tables.items()
         ]
-        places = {name: str(folder / name) for name in ("policies", "warehouse")}
-        written = {"ledger": self.ledger_url.replace("$", "$$"), **places, "clock": CLOCK, "stores": stores}
-        self.settings_file.write_text(json.dumps(written))
+        self.writes(*stores, ledger=ledger_url or f"sqlite:///{folder}/ledger.db")
 
     @property
     def settings_file(self) -> Path:

@@ -65,56 +65,6 @@ def test_datahubs_own_file_is_obeyed_from_the_mark_to_the_sweep(postgresql: Tabl
 # What each database's store says of such rows is tested in test_store.py; here what becomes of it, on one of them each.
 
 
-@pytest.mark.parametrize("store_url", ["postgresql"], indirect=True)
-def test_a_new_version_between_mark_and_sweep_takes_nothing_more(datahub: DataHub, table: Table) -> None:
-    table.chain(URN, "status", {0: 1, 1: 50, 2: 40})
-    datahub.marks(MARKED)
-    table.ingest(URN, "status", AS_OF, "{}")
-    datahub.sweeps(DUE)
-    assert table.versions(URN, "status") == {0, 2, 3}
-    # What the new version pushed out is marked by the next evaluation, with a grace of its own.
-    assert datahub.marks(DUE) == 1
-
-
-def test_versions_that_come_again_have_their_own_grace(table: Table, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    """In normal use: retention took all of the history but the newest; a rollback takes that one too, and DataHub counts anew."""
-    ledger = new_schema(request.getfixturevalue("server"))
-    datahub = DataHub(tmp_path / "hub", {STORE: table}, ledger_url=ledger)
-    datahub.retains("retention", [entry("*", "*", "v1")])
-    table.chain(URN, "status", {0: 1, 1: 50, 2: 40})
-    assert datahub.marks(MARKED) == 1
-    (first,) = datahub.sweeps(DUE).values()
-    assert (table.versions(URN, "status"), first.bytes_freed) == ({0, 2}, len(f"{URN} 1".encode()))
-    table.roll_back(URN, "status")
-    for day in (1, 2):
-        table.ingest(URN, "status", AS_OF - timedelta(days=day), f"written again {day}")
-    # Version 1 is what was current after the rollback, and is older than version 2.
-    assert table.versions(URN, "status") == {0, 1, 2}
-    assert datahub.marks(DUE) == 1
-    assert datahub.sweeps(DUE + GRACE - TICK) == {}
-    (second,) = datahub.sweeps(DUE + GRACE).values()
-    assert table.versions(URN, "status") == {0, 2}
-    assert (second.outcomes, second.bytes_freed) == ({Outcome.DELETED: 1}, len(f"{URN} 2".encode()))
-    with datahub.opened() as opened:
-        rows = opened.marks.table([STATUS]).to_pylist()
-        assert [(row["transaction"], row["status"]) for row in rows] == [(f"{URN}@1", "SWEPT")] * 2
-        assert [row["closed_at"] for row in rows] == [AS_OF - timedelta(days=50), AS_OF - timedelta(days=40)]
-    assert datahub.report(DUE + GRACE, STATUS)["deleted"] == 1
-    assert datahub.verified() == ()
-
-
-@pytest.mark.parametrize("store_url", ["mariadb"], indirect=True)
-def test_a_version_that_was_written_anew_in_the_grace_is_spared(datahub: DataHub, table: Table) -> None:
-    table.chain(URN, "status", {0: 1, 1: 50, 2: 40})
-    datahub.marks(MARKED)
-    table.do(f"DELETE FROM {table.name} WHERE version = 1")
-    table.add(URN, "status", 1, AS_OF - timedelta(days=60), f"{URN} 1")
-    (result,) = datahub.sweeps(DUE).values()
-    assert (table.versions(URN, "status"), result.outcomes) == ({0, 1, 2}, {Outcome.SPARED: 1})
-    assert "It is another transaction of the same name" in datahub.why(f"{URN}@1", STATUS)
-    assert datahub.marks(DUE) == 1
-
-
 @pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
 def test_what_a_rollback_made_newer_is_spared_at_the_door(datahub: DataHub, table: Table) -> None:
     table.chain(URN, "status", {0: 1, 1: 50, 2: 40})

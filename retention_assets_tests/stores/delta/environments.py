@@ -1,5 +1,6 @@
 """Environments of the store's tests: tables on a disk, and copies of them in a bucket."""
 
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from retention_assets.outcomes import Outcome
 from retention_assets.stores.delta import KIND, DeltaSettings
 from retention_assets.stores.protocol import SweptTarget, Target
 from retention_assets_tests.histories import history
-from retention_assets_tests.stores.contract import Environment
+from retention_assets_tests.stores.contract import DRAWN, Environment
 from retention_assets_tests.stores.delta.tables import Table, Unreadable, file_uris, files, rows, versions
 from retention_assets_tests.stores.files.environments import S3
 from retention_assets_tests.stores.iceberg.tables import undeletable
@@ -67,6 +68,7 @@ def keep(folder: Path, *retained: int, meanwhile: Callable[[], object] = lambda:
 class LocalTables(Environment):
     datasets: tuple[str, ...] = ("lh/t1", "lh/t2", "lh/t3")
     recounts = False
+    made_together = True
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "tables"
@@ -95,9 +97,28 @@ class LocalTables(Environment):
     def reached(self, dataset: str, transaction: str) -> set[str]:
         return self._needed(dataset, int(transaction))
 
+    def reads(self) -> dict[str, object]:
+        folder, found = self._table(self.datasets[0]), dict[str, object]()
+        for number in versions(folder) if folder.exists() else ():
+            with suppress(Unreadable):
+                found[str(number)] = rows(folder, number)
+        return found
+
     def occupy(self, dataset: str, transaction: str) -> None:
         for name in self.owned(dataset, transaction):
             self._put(name, b"something else")
+
+    def make_again(self, dataset: str, transaction: str) -> None:  # noqa: ARG002 - a version is made again with its table
+        self.drop(dataset)
+        self.write(dataset, DRAWN)
+
+    def drop(self, dataset: str) -> None:
+        for path in self._table(dataset).iterdir():
+            if path.name != ".retention-trash":
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+    def trash(self) -> set[str]:
+        return {name for name in self.everything() if name.partition("/")[2].startswith(".retention-trash/")}
 
     def _put(self, name: str, content: bytes) -> None:
         (self.folder / name).write_bytes(content)
@@ -134,13 +155,6 @@ class SharedTables(LocalTables):
         table.set_properties({"retention.keep_versions": ",".join(map(str, self.pinned))})
         names = [*drawn, *(f"more {number}" for number in range(table.version + 1 - len(drawn)))]
         return {name: str(number) for number, name in enumerate(names)}
-
-    def reads(self) -> dict[str, object]:
-        folder, found = self._table(self.datasets[0]), dict[str, object]()
-        for number in versions(folder):
-            with suppress(Unreadable):
-                found[str(number)] = rows(folder, number)
-        return found
 
 
 class VersionedTables(LocalTables):

@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from retention_assets_tests.stores.contract import Contract, Environment, UndoContract, write_chains
+from retention_assets_tests.stores.contract import Contract, Environment, write_chains
 from retention_assets_tests.stores.delta.environments import LocalTables, S3Tables, VersionedTables
 from retention_assets_tests.stores.files.environments import S3
+from retention_assets_tests.stores.undo_contract import UndoContract
 
 
 class TestOnDisk(UndoContract, Contract):

@@ -1,7 +1,6 @@
 """The whole cycle over Delta tables: policies, marks, holds, plan, sweeps, reports and restores, as people meet them."""
 
 import json
-import shutil
 import threading
 from collections.abc import Callable
 from datetime import timedelta
@@ -14,10 +13,10 @@ from retention_assets.evaluation.rules_in_force import load_rulebook
 from retention_assets.outcomes import Outcome
 from retention_assets.pipeline.sweep_stage import SweepTask, SweepWatch, sweep_in_tasks
 from retention_assets.policy import text_of
-from retention_assets_tests.people.conftest import DONE, TO_DO, Json, Run, found, lake, run
+from retention_assets_tests.people.conftest import Json, Run, found, lake, run
 from retention_assets_tests.stores.delta import test_exact
-from retention_assets_tests.stores.delta.tables import Table, files, rows, versions
-from retention_assets_tests.stores.delta.test_cases import DELETED, SPARED, commit, overwritten
+from retention_assets_tests.stores.delta.tables import Table, rows, versions
+from retention_assets_tests.stores.delta.test_cases import DELETED, commit, overwritten
 from retention_assets_tests.stores.delta.test_exact import data
 from retention_assets_tests.sweep.datasets import DUE, MARKED
 from retention_assets_tests.sweep.lakes import DAY, Lake
@@ -46,20 +45,6 @@ def folder(house: Lake) -> Path:
 
 def needed(folder: Path, *numbers: int) -> set[str]:
     return set[str]().union(*(test_exact.needed(folder, number) for number in numbers))
-
-
-def test_24_a_hold_on_version_3_of_10_keeps_it_and_the_newest(house: Lake, folder: Path, run: Run, found: Json) -> None:
-    overwritten(folder, 10)
-    before = rows(folder, 3), rows(folder, 9)
-    assert house.marks(MARKED) == 9
-    assert run("hold", "--name", "audit", "-d", "lh/t", "-x", "3", *REASON, "--anyway")[0] == DONE
-    code, out, _ = run("plan", *AT)
-    assert (code, "delete 8 (" in out, "and spare 1." in out, "3: Hold 'audit' keeps it." in out) == (TO_DO, True, True, True)
-    assert house.sweeps(DUE)["lh/t"].outcomes == {DELETED: 8, SPARED: 1}
-    assert (data(folder), rows(folder, 3), rows(folder, 9)) == (needed(folder, 3, 9), *before)
-    report = found("report")
-    assert [report[name] for name in ("to_delete", "deleted", "spared")] == [9, 8, 1]
-    assert house.verified() == ()
 
 
 def test_what_goes_together_is_no_reason_to_keep_each_other(house: Lake, folder: Path, found: Json) -> None:
@@ -135,19 +120,6 @@ def test_whatever_keeps_a_version_that_lost_nothing_keeps_its_files(
     assert house.verified() == ()
 
 
-def test_a_version_that_is_there_again_is_nobodys_prey(house: Lake, folder: Path) -> None:
-    """A backup brings back all files of version 1, which was swept; the sweep of version 3 leaves them alone."""
-    table = overwritten(folder, 3)
-    backup = {name: (folder / name).read_bytes() for name in needed(folder, 1)}
-    house.marks(MARKED)
-    house.sweeps(DUE)
-    for name, content in backup.items():
-        (folder / name).write_bytes(content)
-    newest = table.open(folder).overwrite(7)
-    assert (house.marks(DUE), house.sweeps(DUE + WEEK)["lh/t"].outcomes) == (1, {DELETED: 1})
-    assert data(folder) == needed(folder, 1, newest)
-
-
 @pytest.mark.parametrize("undo", ["", "undo: 14d, "], ids=["deleted", "set aside"])
 @pytest.mark.parametrize("batch", [1, 500])
 def test_marks_that_share_their_only_file_wait_for_the_last_and_go_together(
@@ -190,19 +162,6 @@ def test_our_own_announcements_are_never_marked_and_not_counted(house: Lake, fol
     operations = [commit(folder, number)["operation"] for number in versions(folder)]
     assert operations.count("VACUUM START") == operations.count("VACUUM END") == 4
     assert house.statuses("lh/t") == dict.fromkeys(map(str, written[:-3]), "SWEPT")
-
-
-def test_a_version_that_was_set_aside_comes_back(house: Lake, folder: Path, run: Run) -> None:
-    house.says(POLICY.replace("sweep:", "undo: 14d, sweep:"))
-    overwritten(folder, 4)
-    before = data(folder), rows(folder, 1)
-    assert house.marks(MARKED) == 3
-    assert house.sweeps(DUE)["lh/t"].outcomes == {Outcome.SET_ASIDE: 3}
-    assert data(folder) & before[0] == needed(folder, 3)
-    assert "Restored: 1 transaction of lh/t" in run("restore", "lh/t", "1", *AT, *REASON)[1]
-    result = house.sweeps(DUE + 2 * WEEK)["lh/t"]
-    assert (result.outcomes, result.refused, result.warnings) == ({DELETED: 2}, None, [])
-    assert (data(folder), rows(folder, 1)) == (needed(folder, 1, 3), before[1])
 
 
 UNDO = POLICY.replace("sweep:", "undo: 14d, sweep:")
@@ -252,47 +211,6 @@ def test_what_needs_a_set_aside_version_brings_it_back_in_the_next_run(
     later = house.sweeps(at + DAY)
     assert all(not result.errors and result.refused is None for result in later.values())
     assert (rows(folder, 1), house.verified()) == (before[0], ())
-
-
-@pytest.mark.parametrize("change", ["made anew", "dropped but for its trash", "taken away"])
-def test_the_trash_of_a_table_that_is_not_there_any_more(change: str, house: Lake, folder: Path) -> None:
-    """It goes at its time, and no file of a table that has the name by then."""
-    house.says(UNDO)
-    overwritten(folder, 4)
-    overwritten(folder.with_name("u"), 1)
-    house.marks(MARKED)
-    assert house.sweeps(DUE)["lh/t"].outcomes == {Outcome.SET_ASIDE: 3}
-    trash = folder / ".retention-trash"
-    assert len([*trash.rglob("*.parquet")]) == 3
-    if change == "taken away":
-        shutil.rmtree(folder)
-    else:
-        for path in folder.iterdir():
-            if path != trash:
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
-    before = dict[str, str]()
-    if change == "made anew":
-        Table(folder, 7).overwrite(8)
-        before = {name: text for name, text in files(folder).items() if ".retention-trash" not in name}
-    results = [house.sweeps(DUE + day * DAY).get("lh/t") for day in (14, 15)]
-    assert house.ends("lh/t", "0", "1", "2") == (["SET_ASIDE"] * 3 if change == "taken away" else ["DELETED"] * 3)
-    if change == "taken away":
-        assert ["retention trash forget" in result.errors[0] for result in results if result] == [True, True]
-    assert not [*trash.rglob("*.parquet")]
-    assert {name: text for name, text in files(folder).items() if ".retention-trash" not in name}.items() >= before.items()
-    assert house.verified() == ()
-
-
-def test_a_table_that_is_made_anew_under_the_name_is_judged_anew(house: Lake, folder: Path) -> None:
-    overwritten(folder, 4)
-    assert house.marks(MARKED) == 3
-    shutil.rmtree(folder)
-    before = files(overwritten(folder, 3).folder)
-    assert house.sweeps(DUE)["lh/t"].outcomes == {SPARED: 3}
-    assert "It is another transaction of the same name" in house.why("0", "lh/t")
-    assert (files(folder), house.marks(DUE)) == (before, 2)
-    assert house.sweeps(DUE + WEEK)["lh/t"].outcomes == {DELETED: 2}
-    assert data(folder) == needed(folder, 2)
 
 
 def test_who_asks_of_a_refused_table_is_told_why(house: Lake, folder: Path, run: Run) -> None:

@@ -23,9 +23,9 @@ from retention_assets_tests.people.conftest import lake, run
 from retention_assets_tests.rounds import rounds
 from retention_assets_tests.stores.delta.tables import Table, file_uris, files, versions
 from retention_assets_tests.stores.delta.test_cycle import folder, house
+from retention_assets_tests.sweep.cycle import begin
 from retention_assets_tests.sweep.datasets import MARKED
 from retention_assets_tests.sweep.lakes import DAY, Lake
-from retention_assets_tests.sweep.marked import begin
 
 __all__ = ["folder", "house", "lake", "run"]
 

@@ -134,8 +134,19 @@ class Files(Environment):
         ours = ("log/", "data/.retention-trash/")
         return {place: content for place, content in self.everything().items() if not place.startswith(ours)}
 
+    def trash(self) -> set[str]:
+        return {place for place in self.everything() if place.startswith("data/.retention-trash/")}
+
     def occupy(self, dataset: str, transaction: str) -> None:
         self.put(dataset, transaction, "another", b"other bytes")
+
+    def make_again(self, dataset: str, transaction: str) -> None:
+        name = f"{self.datasets.index(dataset)}.jsonl"
+        lines = [json.loads(line) for line in self.get_log(name).splitlines()]
+        anew = {"opened_at": "2020-01-02T00:00:00Z"}
+        made = [{**line, **(anew if line.get("transaction") == transaction else {})} for line in lines]
+        self.put_log(name, "".join(f"{json.dumps(line)}\n" for line in made))
+        self.put(dataset, transaction, "anew", b"other bytes")
 
     def folder(self, dataset: str, transaction: str) -> str:
         return f"data/{dataset.partition('/')[2]}/{transaction}"
@@ -177,6 +188,9 @@ class LocalFiles(Files):
         path = self.root / place
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
+
+    def drop(self, dataset: str) -> None:
+        (self.root / "log" / f"{self.datasets.index(dataset)}.jsonl").unlink()
 
     def everything(self) -> dict[str, bytes]:
         return {

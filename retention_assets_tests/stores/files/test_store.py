@@ -15,9 +15,10 @@ from retention_assets.stores.files import log
 from retention_assets.stores.files.store import FilesStore
 from retention_assets.stores.files.tombstones import can_append
 from retention_assets.stores.protocol import SweptTarget
-from retention_assets_tests.stores.contract import Contract, Environment, UndoContract
+from retention_assets_tests.stores.contract import Contract, Environment
 from retention_assets_tests.stores.files.environments import S3, Files, LocalFiles, S3Files
 from retention_assets_tests.stores.files.sweeps import line, refusal, seen, swept
+from retention_assets_tests.stores.undo_contract import UndoContract
 
 
 @pytest.mark.parametrize("data", ["{dataset}/{transaction}", "{dataset}/tx-{transaction}/files", "{transaction}/{dataset}"])

@@ -1,24 +1,19 @@
 """A sweep of an Iceberg table as the engine does it, a whole cycle beside a warehouse without Spark, and a table on which everything
 has happened once."""
 
-import json
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 
 import pyarrow as pa
 from pyiceberg.table import Table
 
-from retention_assets.environment import Environment
 from retention_assets.evaluation.rules_in_force import load_rulebook
 from retention_assets.frames import Log, candidate_marks, new_marks, sound_log
-from retention_assets.ledger import CANDIDATES, Ledger
+from retention_assets.ledger import CANDIDATES
 from retention_assets.outcomes import Outcome
-from retention_assets.settings import load_settings
 from retention_assets.stores.protocol import Store, SweptTarget, Target
-from retention_assets.sweep import Sweeper, SweepResult
-from retention_assets_tests.clocks import CLOCK, open_simulated
-from retention_assets_tests.histories import AS_OF
+from retention_assets.sweep import SweepResult
 from retention_assets_tests.stores.iceberg.tables import (
     Warehouse,
     add_deletes,
@@ -29,6 +24,7 @@ from retention_assets_tests.stores.iceberg.tables import (
     position_deletes,
     replace,
 )
+from retention_assets_tests.sweep.datasets import DUE, MARKED, SettingsFolder
 
 DATASET = "ice/db.t"
 
@@ -87,9 +83,6 @@ def own_metadata(table: Table, which: int, what: str) -> Path:
     return Path(place(manifest.manifest_path))
 
 
-# Long after all that a test writes.
-MARKED = AS_OF + timedelta(days=3 * 365)
-DUE = MARKED + timedelta(days=7)
 DAY = 24 * 60 * 60 * 1000
 TEN_YEARS = 3652 * DAY
 # Nothing is young, and each branch keeps its newest.
@@ -98,34 +91,26 @@ KEEP = "{name: own, datasets: {include: ['*']}, select: {from_table: true}, swee
 DROP = KEEP.replace("from_table: true", "from_table: true, expired_refs: drop")
 
 
-class Cycle:
+class TableCycle(SettingsFolder):
+    """A table of a warehouse, with what each verdict on it says."""
+
+    usual = (DATASET,)
+    marked_at, due_at = MARKED, DUE
+
     def __init__(self, warehouse: Warehouse, model: str = "states") -> None:
         self.folder = warehouse.folder
-        (self.folder / "policies").mkdir()
+        self.writes({"name": "ice", "kind": "iceberg", "catalog": warehouse.properties, "model": model})
         self.says(DROP)
-        store = {"name": "ice", "kind": "iceberg", "catalog": warehouse.properties, "model": model}
-        settings = {"clock": CLOCK, "ledger": f"sqlite:///{self.folder}/ledger.db", "stores": [store]}
-        (self.folder / "retention.yaml").write_text(json.dumps(settings))
-
-    def says(self, policies: str, holds: str = "") -> None:
-        (self.folder / "policies" / "p.yaml").write_text(f"policies: [{policies}]\nholds: [{holds}]\n")
-
-    @property
-    def environment(self) -> Environment:
-        return Environment(load_settings(self.folder / "retention.yaml"))
-
-    def opened(self) -> Ledger:
-        return open_simulated(self.environment.settings.ledger)
 
     def log(self) -> Log:
-        (store,) = self.environment.stores().values()
+        (store,) = self.stores.values()
         return sound_log(store.read(store.datasets()))
 
-    def marks(self, as_of: datetime = MARKED) -> dict[int, tuple[str, list[tuple[str, str | None]]]]:
+    def judges(self, as_of: datetime = MARKED) -> dict[int, tuple[str, list[tuple[str, str | None]]]]:
         """Evaluate; each verdict with its reasons."""
         log = self.log()
         with self.opened() as ledger:
-            rules = load_rulebook(ledger, self.environment.settings, "test").rules([DATASET], as_of)
+            rules = load_rulebook(ledger, self.settings, "test").rules([DATASET], as_of)
             verdicts = candidate_marks(log.transactions, log.datasets, rules.policies, rules.holds, as_of)
             marks: pa.Table = new_marks(verdicts, log.transactions, rules.policies, rules.versions)
             ledger.marks.mark(marks.cast(CANDIDATES), as_of, "test")
@@ -134,14 +119,11 @@ class Cycle:
             for row in verdicts.to_pylist()
         }
 
-    def sweeps(self) -> SweepResult:
-        stores = self.environment.stores()
-        with self.opened() as ledger:
-            rulebook = load_rulebook(ledger, self.environment.settings, "test")
-            [result] = Sweeper(ledger, stores, rulebook, DUE, "test").run(ledger.marks.datasets_to_sweep(DUE))
+    def sweep(self) -> SweepResult:
+        [result] = self.sweeps().values()
         return result
 
-    def statuses(self) -> dict[int, tuple[str, str | None]]:
+    def fates(self) -> dict[int, tuple[str, str | None]]:
         with self.opened() as ledger:
             return {int(row["transaction"]): (row["status"], row["why"]) for row in ledger.marks.table([DATASET]).to_pylist()}
 

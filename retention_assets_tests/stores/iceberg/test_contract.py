@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from pathlib import Path
 
 import pytest
 from pyiceberg.table import Table
@@ -11,30 +12,40 @@ from pyiceberg.table.snapshots import Snapshot
 from retention_assets.stores.iceberg.store import IcebergStore
 from retention_assets.stores.protocol import Store
 from retention_assets_tests.histories import history
-from retention_assets_tests.stores.contract import Contract, Environment, UndoContract, write_chains
+from retention_assets_tests.stores.contract import DRAWN, Contract, Environment, write_chains
 from retention_assets_tests.stores.iceberg.tables import (
     KeptWarehouse,
     Warehouse,
+    content,
     head,
+    place,
     reachable,
     reaches,
     replace,
     undeletable,
 )
+from retention_assets_tests.stores.undo_contract import UndoContract
 
 
 class IcebergTables(Environment):
     datasets: tuple[str, ...] = ("ice/db.t1", "ice/db.t2", "ice/db.t3")
     recounts = False
     misses_trash = False
+    made_together = pins_restored = True
 
     def __init__(self, warehouse: Warehouse) -> None:
         self.warehouse = warehouse
         self.stores: list[IcebergStore] = []
+        # what tables had set aside that are dropped since
+        self.left = set[str]()
 
     def store(self) -> Store:
         self.stores.append(self.warehouse.store())
         return self.stores[-1]
+
+    def close(self) -> None:
+        for store in self.stores:
+            store.close()
 
     def write(self, dataset: str, drawing: str) -> dict[str, str]:
         table = self.warehouse.table(dataset.rpartition(".")[2])
@@ -46,10 +57,14 @@ class IcebergTables(Environment):
 
     def data(self) -> dict[str, bytes]:
         """Files that nothing but the metadata keeps from going: what is set aside is as if in a trash."""
-        catalog = self.warehouse.catalog
-        aside = set[str]().union(*(self._aside(catalog.load_table(name)) for name in catalog.list_tables("db")))
-        files = self.warehouse.files().items()
+        files, aside = self.warehouse.files().items(), self.trash()
         return {file: held for file, held in files if not file.endswith(".metadata.json") and file not in aside}
+
+    def trash(self) -> set[str]:
+        catalog = self.warehouse.catalog
+        tables = [catalog.load_table(name) for name in catalog.list_tables("db")]
+        aside = self.left.difference(*map(reachable, tables)).union(*map(self._aside, tables))
+        return {file for file in aside if Path(file).exists()}
 
     def everything(self) -> dict[str, bytes]:
         in_sight = self.data()
@@ -65,6 +80,21 @@ class IcebergTables(Environment):
         table = self._table(dataset)
         if (tag := f"restored-{transaction}") not in table.refs():
             table.manage_snapshots().create_tag(head(table), tag).commit()
+
+    def reads(self) -> dict[str, list[int]]:
+        return {str(snapshot): rows for snapshot, rows in content(self._table(self.datasets[0])).items()}
+
+    def make_again(self, dataset: str, transaction: str) -> None:  # noqa: ARG002 - a snapshot is made again with its table
+        folder = Path(place(self._table(dataset).location()))
+        self.drop(dataset)
+        for file in folder.rglob("*.*"):
+            if str(file) not in self.left and not file.name.endswith(".metadata.json"):
+                file.unlink()
+        self.write(dataset, DRAWN)
+
+    def drop(self, dataset: str) -> None:
+        self.left |= self._aside(self._table(dataset))
+        self.warehouse.catalog.drop_table(dataset.partition("/")[2])
 
     def _aside(self, table: Table) -> set[str]:
         return set[str]().union(*(reaches(table, one) for one in _set_aside(table))) - reachable(table)
@@ -96,8 +126,7 @@ class TestIcebergStore(UndoContract, Contract):
         with kept.opened() as warehouse:
             tables = IcebergTables(warehouse)
             yield tables
-            for store in tables.stores:
-                store.close()
+            tables.close()
 
     @pytest.fixture
     def ids(self, kept: KeptWarehouse[dict[str, str]]) -> dict[str, str]:

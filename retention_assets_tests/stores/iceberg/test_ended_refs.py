@@ -25,23 +25,22 @@ from retention_assets_tests.stores.iceberg.sweeps import (
     DATASET,
     DAY,
     DROP,
-    DUE,
     KEEP,
-    MARKED,
     SHORT,
     TEN_YEARS,
-    Cycle,
+    TableCycle,
     outcomes,
     snapshots,
     swept,
 )
 from retention_assets_tests.stores.iceberg.tables import Warehouse, append, content, reachable, replace
 from retention_assets_tests.stores.iceberg.test_commit import before, meddle
+from retention_assets_tests.sweep.datasets import DUE, MARKED
 
 
 @pytest.fixture
-def cycle(warehouse: Warehouse) -> Cycle:
-    return Cycle(warehouse)
+def cycle(warehouse: Warehouse) -> TableCycle:
+    return TableCycle(warehouse)
 
 
 def tagged(warehouse: Warehouse, **ages: Any) -> tuple[Table, list[int]]:
@@ -51,14 +50,14 @@ def tagged(warehouse: Warehouse, **ages: Any) -> tuple[Table, list[int]]:
     return table.refresh(), made
 
 
-def test_a_tag_that_is_over_is_dropped_with_the_snapshot_that_it_alone_keeps(warehouse: Warehouse, cycle: Cycle) -> None:
+def test_a_tag_that_is_over_is_dropped_with_the_snapshot_that_it_alone_keeps(warehouse: Warehouse, cycle: TableCycle) -> None:
     table, (one, two, three) = tagged(warehouse, max_ref_age_ms=DAY)
-    assert cycle.marks() == {
+    assert cycle.judges() == {
         one: ("mark", [("SELECTED", "own"), ("EXPIRED_REF", "tag v1")]),
         two: ("mark", [("SELECTED", "own")]),
         three: ("keep", [("WITHIN_TRANSACTIONS", "own")]),
     }
-    result = cycle.sweeps()
+    result = cycle.sweep()
     assert (result.outcomes[Outcome.DELETED], result.refused, result.errors) == (2, None, [])
     assert result.warnings == ["tag v1 was dropped with it, because it has ended"]
     assert (snapshots(table), set(table.refs())) == ([three], {"main"})
@@ -70,58 +69,58 @@ def test_a_tag_that_is_over_is_dropped_with_the_snapshot_that_it_alone_keeps(war
         assert ledger.verify().faults == ()
 
 
-def test_by_default_a_tag_that_is_over_protects_until_somebody_drops_it(warehouse: Warehouse, cycle: Cycle) -> None:
+def test_by_default_a_tag_that_is_over_protects_until_somebody_drops_it(warehouse: Warehouse, cycle: TableCycle) -> None:
     cycle.says(KEEP)
     table, (one, _, three) = tagged(warehouse, max_ref_age_ms=DAY)
-    assert cycle.marks()[one] == ("spare", [("TAG", "v1")])
-    assert cycle.sweeps().outcomes[Outcome.DELETED] == 1
+    assert cycle.judges()[one] == ("spare", [("TAG", "v1")])
+    assert cycle.sweep().outcomes[Outcome.DELETED] == 1
     assert (snapshots(table), set(table.refs())) == ([one, three], {"main", "v1"})
     table.manage_snapshots().remove_tag("v1").commit()
     # It is on no branch then, as in any table.
     cycle.says(KEEP.replace("select:", "branches: {reach: any}, select:"))
-    assert cycle.marks()[one] == ("mark", [("SELECTED", "own")])
+    assert cycle.judges()[one] == ("mark", [("SELECTED", "own")])
 
 
-def test_the_age_of_all_refs_ends_those_that_say_nothing_and_never_main(warehouse: Warehouse, cycle: Cycle) -> None:
+def test_the_age_of_all_refs_ends_those_that_say_nothing_and_never_main(warehouse: Warehouse, cycle: TableCycle) -> None:
     table, (one, _, three) = tagged(warehouse)
     table.transaction().set_properties({"history.expire.max-ref-age-ms": str(DAY)}).commit_transaction()
-    assert cycle.marks()[one][0] == "mark"
-    cycle.sweeps()
+    assert cycle.judges()[one][0] == "mark"
+    cycle.sweep()
     assert (snapshots(table), set(table.refs())) == ([three], {"main"})
 
 
-def test_main_is_never_over_whatever_is_said_of_it(warehouse: Warehouse, cycle: Cycle) -> None:
+def test_main_is_never_over_whatever_is_said_of_it(warehouse: Warehouse, cycle: TableCycle) -> None:
     table = warehouse.table(**SHORT)
     one = replace(table, 1)
     said = {"ref-name": "main", "type": "branch", "snapshot-id": one, "max-ref-age-ms": 1}
     table._do_commit((SetSnapshotRefUpdate.model_validate(said),), ())
     assert table.refresh().refs()["main"].max_ref_age_ms == 1
-    assert cycle.marks() == {one: ("keep", [("WITHIN_TRANSACTIONS", "own")])}
+    assert cycle.judges() == {one: ("keep", [("WITHIN_TRANSACTIONS", "own")])}
 
 
-def test_a_tag_that_is_not_over_on_the_same_snapshot_keeps_both(warehouse: Warehouse, cycle: Cycle) -> None:
+def test_a_tag_that_is_not_over_on_the_same_snapshot_keeps_both(warehouse: Warehouse, cycle: TableCycle) -> None:
     table, (one, *_) = tagged(warehouse, max_ref_age_ms=DAY)
     table.manage_snapshots().create_tag(one, "alive", max_ref_age_ms=TEN_YEARS).commit()
-    assert cycle.marks()[one] == ("spare", [("TAG", "alive")])
-    cycle.sweeps()
+    assert cycle.judges()[one] == ("spare", [("TAG", "alive")])
+    cycle.sweep()
     assert table.refresh().refs().keys() == {"main", "v1", "alive"}
 
 
-def test_a_ref_whose_snapshot_stays_for_another_reason_is_not_dropped(warehouse: Warehouse, cycle: Cycle) -> None:
+def test_a_ref_whose_snapshot_stays_for_another_reason_is_not_dropped(warehouse: Warehouse, cycle: TableCycle) -> None:
     table, (*_, newest) = tagged(warehouse, max_ref_age_ms=DAY)
     table.manage_snapshots().create_tag(newest, "over", max_ref_age_ms=DAY).commit()
-    assert cycle.marks()[newest] == ("keep", [("WITHIN_TRANSACTIONS", "own")])
-    cycle.sweeps()
+    assert cycle.judges()[newest] == ("keep", [("WITHIN_TRANSACTIONS", "own")])
+    cycle.sweep()
     assert table.refresh().refs().keys() == {"main", "over"}
 
 
-def test_a_hold_keeps_the_snapshot_and_the_ref(warehouse: Warehouse, cycle: Cycle) -> None:
+def test_a_hold_keeps_the_snapshot_and_the_ref(warehouse: Warehouse, cycle: TableCycle) -> None:
     table, (one, *_) = tagged(warehouse, max_ref_age_ms=DAY)
-    cycle.marks()
+    cycle.judges()
     cycle.says(DROP, f"{{name: legal, datasets: ['*'], transactions: ['{one}']}}")
-    assert cycle.marks()[one] == ("spare", [("HOLD", "legal")])
-    cycle.sweeps()
-    assert cycle.statuses()[one] == ("SPARED", "Hold 'legal' keeps it.")
+    assert cycle.judges()[one] == ("spare", [("HOLD", "legal")])
+    cycle.sweep()
+    assert cycle.fates()[one] == ("SPARED", "Hold 'legal' keeps it.")
     assert table.refresh().refs().keys() == {"main", "v1"}
 
 
@@ -137,69 +136,69 @@ def branched(warehouse: Warehouse, **ages: int) -> tuple[Table, list[int], list[
 
 @pytest.mark.parametrize("model", ["states", "deltas"])
 def test_a_branch_that_is_over_goes_with_all_that_it_alone_keeps(warehouse: Warehouse, model: str) -> None:
-    cycle = Cycle(warehouse, model)
+    cycle = TableCycle(warehouse, model)
     table, (first, newest), (side, head) = branched(warehouse, **{"max-ref-age-ms": DAY, "min-snapshots-to-keep": 2})
-    found = cycle.marks()
+    found = cycle.judges()
     assert {one: verdict for one, (verdict, _) in found.items()} == {first: "mark", newest: "keep", side: "mark", head: "mark"}
     assert found[head] == ("mark", [("SELECTED", "own"), ("EXPIRED_REF", "branch dev")])
-    result = cycle.sweeps()
+    result = cycle.sweep()
     # The independent check agrees.
     assert (result.refused, result.errors, result.outcomes[Outcome.DELETED]) == (None, [], 3)
     assert (snapshots(table), set(table.refs())) == ([newest], {"main"})
     assert warehouse.files().keys() == reachable(table)
 
 
-def test_a_branch_that_is_over_keeps_what_another_branch_has(warehouse: Warehouse, cycle: Cycle) -> None:
+def test_a_branch_that_is_over_keeps_what_another_branch_has(warehouse: Warehouse, cycle: TableCycle) -> None:
     table, (first, newest), (side, head) = branched(warehouse, **{"max-ref-age-ms": DAY})
     table.manage_snapshots().create_branch(side, "rescue").commit()
-    found = cycle.marks()
+    found = cycle.judges()
     assert {one: verdict for one, (verdict, _) in found.items()} == {first: "mark", newest: "keep", side: "keep", head: "mark"}
     before_it = content(table)
-    assert cycle.sweeps().refused is None
+    assert cycle.sweep().refused is None
     assert content(table) == {one: before_it[one] for one in (newest, side)}
     assert table.refs().keys() == {"main", "rescue"}
 
 
-def test_another_branch_that_is_made_after_the_mark_is_named(warehouse: Warehouse, cycle: Cycle) -> None:
+def test_another_branch_that_is_made_after_the_mark_is_named(warehouse: Warehouse, cycle: TableCycle) -> None:
     table, (one, *_) = tagged(warehouse, max_ref_age_ms=DAY)
-    cycle.marks()
+    cycle.judges()
     table.manage_snapshots().create_branch(one, "rescue").commit()
-    cycle.sweeps()
-    status, why = cycle.statuses()[one]
+    cycle.sweep()
+    status, why = cycle.fates()[one]
     assert status == "SPARED"
     assert "branch 'rescue'" in str(why)
     assert table.refresh().refs().keys() == {"main", "v1", "rescue"}
 
 
-def test_a_ref_that_is_given_longer_before_the_sweep_protects_again(warehouse: Warehouse, cycle: Cycle) -> None:
+def test_a_ref_that_is_given_longer_before_the_sweep_protects_again(warehouse: Warehouse, cycle: TableCycle) -> None:
     table, (one, *_) = tagged(warehouse, max_ref_age_ms=DAY)
-    cycle.marks()
+    cycle.judges()
     table.manage_snapshots().remove_tag("v1").commit()
     table.manage_snapshots().create_tag(one, "v1", max_ref_age_ms=TEN_YEARS).commit()
-    cycle.sweeps()
-    assert cycle.statuses()[one] == ("SPARED", "It belongs to a view that tag 'v1' pins.")
+    cycle.sweep()
+    assert cycle.fates()[one] == ("SPARED", "It belongs to a view that tag 'v1' pins.")
     assert table.refresh().refs().keys() == {"main", "v1"}
 
 
-def test_another_policy_takes_a_ref_that_is_over_for_alive(warehouse: Warehouse, cycle: Cycle) -> None:
+def test_another_policy_takes_a_ref_that_is_over_for_alive(warehouse: Warehouse, cycle: TableCycle) -> None:
     _, (one, *_) = tagged(warehouse, max_ref_age_ms=DAY)
     everything = "{name: all, datasets: {include: ['*']}, select: {beyond: {views: 1}}}"
     cycle.says(everything)
-    assert cycle.marks()[one] == ("spare", [("TAG", "v1")])
+    assert cycle.judges()[one] == ("spare", [("TAG", "v1")])
     cycle.says(f"{everything}, {DROP}")
-    assert cycle.marks()[one] == ("mark", [("SELECTED", "own"), ("EXPIRED_REF", "tag v1")])
+    assert cycle.judges()[one] == ("mark", [("SELECTED", "own"), ("EXPIRED_REF", "tag v1")])
 
 
-def test_a_dry_run_names_what_would_go_and_drops_nothing(warehouse: Warehouse, cycle: Cycle) -> None:
+def test_a_dry_run_names_what_would_go_and_drops_nothing(warehouse: Warehouse, cycle: TableCycle) -> None:
     table, (one, two, _) = tagged(warehouse, max_ref_age_ms=DAY)
-    cycle.marks()
+    cycle.judges()
     found = make_plan(PlanRequest(as_of=DUE, datasets=(DATASET,)), cycle.environment)
     assert found.refused == {}
     assert {(each["transaction"], *each["refs"]) for each in found.deleted.to_pylist()} == {(str(one), "v1"), (str(two),)}
     assert table.refresh().refs().keys() == {"main", "v1"}
 
 
-def test_an_explanation_names_the_ref(warehouse: Warehouse, cycle: Cycle) -> None:
+def test_an_explanation_names_the_ref(warehouse: Warehouse, cycle: TableCycle) -> None:
     _, (one, *_) = tagged(warehouse, max_ref_age_ms=DAY)
     with cycle.opened() as ledger:
         rules = load_rulebook(ledger, cycle.environment.settings, "test").rules([DATASET], MARKED)
@@ -309,10 +308,10 @@ class DropsNone(RecordingStore):
 
 @pytest.mark.parametrize(("kind", "goes"), [(RecordingStore, 2), (DropsNone, 1)])
 def test_a_store_that_cant_drop_refs_keeps_what_is_over(
-    warehouse: Warehouse, cycle: Cycle, kind: type[RecordingStore], goes: int
+    warehouse: Warehouse, cycle: TableCycle, kind: type[RecordingStore], goes: int
 ) -> None:
     _, (one, *_) = tagged(warehouse, max_ref_age_ms=DAY)
-    cycle.marks()
+    cycle.judges()
     with cycle.opened() as ledger:
         marks = ledger.marks.table([DATASET])
         recheck = Recheck(ledger, cycle.environment.settings, DUE, Keepers(ledger))

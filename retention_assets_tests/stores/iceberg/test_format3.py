@@ -2,7 +2,7 @@
 
 from retention_assets_tests.stores.iceberg.format3 import add_vectors
 from retention_assets_tests.stores.iceberg.rest import RestServer
-from retention_assets_tests.stores.iceberg.sweeps import Cycle
+from retention_assets_tests.stores.iceberg.sweeps import TableCycle
 from retention_assets_tests.stores.iceberg.tables import Warehouse, replace
 
 
@@ -14,20 +14,20 @@ def _of_format_3(warehouse: Warehouse) -> int:
 
 
 def test_a_table_to_which_nobody_here_can_commit_is_spared_when_it_is_judged(warehouse: Warehouse) -> None:
-    cycle = Cycle(warehouse)
+    cycle = TableCycle(warehouse)
     first = _of_format_3(warehouse)
-    assert cycle.marks()[first] == ("spare", [("FORMAT_V3", "format-version=3")])
-    assert cycle.statuses() == {}
+    assert cycle.judges()[first] == ("spare", [("FORMAT_V3", "format-version=3")])
+    assert cycle.fates() == {}
 
 
 def test_what_was_marked_before_its_table_became_one_of_format_3_is_spared_by_the_sweep(warehouse: Warehouse) -> None:
-    cycle = Cycle(warehouse)
+    cycle = TableCycle(warehouse)
     table = warehouse.table(**{"history.expire.max-snapshot-age-ms": "1"})
     first, _ = replace(table, 1), replace(table, 2)
-    cycle.marks()
+    cycle.judges()
     add_vectors(warehouse, table)
-    cycle.sweeps()
-    status, why = cycle.statuses()[first]
+    cycle.sweep()
+    status, why = cycle.fates()[first]
     assert status == "SPARED"
     assert why is not None
     assert "PyIceberg can't commit" in why
@@ -37,5 +37,5 @@ def test_a_server_commits_to_a_table_of_format_3(warehouse: Warehouse) -> None:
     first = _of_format_3(warehouse)
     with RestServer(warehouse.catalog) as server:
         warehouse.properties = server.properties
-        cycle = Cycle(warehouse)
-        assert cycle.marks()[first] == ("mark", [("SELECTED", "own")])
+        cycle = TableCycle(warehouse)
+        assert cycle.judges()[first] == ("mark", [("SELECTED", "own")])

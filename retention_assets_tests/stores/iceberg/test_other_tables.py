@@ -17,10 +17,9 @@ from retention_assets.stores.iceberg.store import IcebergStore
 from retention_assets.stores.protocol import SweptTarget
 from retention_assets_tests.stores.iceberg.sweeps import (
     DATASET,
-    DUE,
     KEEP,
     SHORT,
-    Cycle,
+    TableCycle,
     outcomes,
     planned,
     snapshots,
@@ -40,6 +39,7 @@ from retention_assets_tests.stores.iceberg.tables import (
     replace,
     replaced,
 )
+from retention_assets_tests.sweep.datasets import DUE
 
 
 def add_as_people_do(other: Table, table: Table) -> None:
@@ -284,15 +284,15 @@ def test_each_sign_has_a_table_read(
 
 
 def test_files_that_are_left_are_counted_and_told_of(warehouse: Warehouse) -> None:
-    cycle = Cycle(warehouse)
+    cycle = TableCycle(warehouse)
     cycle.says(KEEP)
     table, other = warehouse.table(**SHORT), warehouse.table("other", **SHORT)
     one = replace(table, 1)
     add_as_people_do(other, table)
     [shared] = live(table, table.metadata.snapshots[0])
     replace(table, 2)
-    assert cycle.marks()[one][0] == "mark"
-    result = cycle.sweeps()
+    assert cycle.judges()[one][0] == "mark"
+    result = cycle.sweep()
     assert (result.outcomes[Outcome.DELETED], result.left) == (1, 1)
     assert result.warnings == [f"left, as ice/db.other has it too: file://{shared}"]
     with cycle.opened() as ledger:
@@ -301,16 +301,16 @@ def test_files_that_are_left_are_counted_and_told_of(warehouse: Warehouse) -> No
 
 
 def test_a_table_that_forbids_deleting_is_spared_before_anything_is_planned(warehouse: Warehouse) -> None:
-    cycle = Cycle(warehouse)
+    cycle = TableCycle(warehouse)
     cycle.says(KEEP)
     table = warehouse.table(**SHORT)
     one, _ = replace(table, 1), replace(table, 2)
-    cycle.marks()
+    cycle.judges()
     table.transaction().set_properties({"gc.enabled": "false"}).commit_transaction()
-    assert cycle.marks()[one] == ("spare", [("GC_DISABLED", "gc.enabled=false")])
-    cycle.sweeps()
+    assert cycle.judges()[one] == ("spare", [("GC_DISABLED", "gc.enabled=false")])
+    cycle.sweep()
     why = "Its table forbids deleting its files: property 'gc.enabled=false'."
-    assert (cycle.statuses()[one], cycle.notes()) == (("SPARED", why), [])
+    assert (cycle.fates()[one], cycle.notes()) == (("SPARED", why), [])
 
 
 def test_of_many_tables_only_those_are_asked_that_changed_or_are_near(

@@ -1,27 +1,16 @@
 """A sweep of an Iceberg table: what it spares, what it cannot delete, and a sweep that is killed at each step."""
 
-import os
-import signal
-from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from retention_assets.outcomes import Outcome
 from retention_assets.stores.iceberg.store import IcebergStore
 from retention_assets.stores.protocol import Target
-from retention_assets_tests.forked import forking
-from retention_assets_tests.rounds import deaths
-from retention_assets_tests.stores.iceberg.sweeps import DATASET, outcomes, planned, snapshots, sweep, swept
+from retention_assets_tests.stores.iceberg.sweeps import DATASET, sweep, swept
 from retention_assets_tests.stores.iceberg.tables import (
-    KeptWarehouse,
     Warehouse,
     append,
-    content,
     live,
     reachable,
     replaced,
@@ -65,62 +54,6 @@ def test_a_file_that_cant_be_deleted_keeps_the_way_to_it(warehouse: Warehouse, s
     [result] = swept(store, [Target(prepared.transaction, prepared.note)]).values()
     assert (result.outcome, result.error) == (Outcome.DELETED, None)
     assert warehouse.files().keys() == reachable(table)
-
-
-def sweeps_until(folder: Path, targets: list[Target], last: int) -> None:
-    acts = iter(range(last))
-
-    def counts() -> None:
-        if next(acts, None) is None:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    commit, delete = SqlCatalog.commit_table, PyArrowFileIO.delete
-
-    def commit_table(self: SqlCatalog, *args: Any) -> Any:
-        counts()
-        answer = commit(self, *args)
-        counts()
-        return answer
-
-    def delete_and_count(self: PyArrowFileIO, location: Any) -> None:
-        counts()
-        delete(self, location)
-
-    with Warehouse(folder) as warehouse, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(SqlCatalog, "commit_table", commit_table)
-        patch.setattr(PyArrowFileIO, "delete", delete_and_count)
-        warehouse.store().sweep(DATASET, targets, 1)
-
-
-# Two acts are of the commit, then come the deletions; the last sweep comes to its end.
-DELETED_FILES = 20
-SURELY_KILLED = 2 + DELETED_FILES
-LAST = 1000
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("last", deaths([*range(SURELY_KILLED), LAST], [3, 12]))
-def test_a_killed_sweep_is_finished(storied_warehouse: Callable[..., KeptWarehouse[dict[int, list[int]]]], last: int) -> None:
-    kept = storied_warehouse()
-    with kept.opened() as warehouse, closing(warehouse.store()) as store:
-        table = warehouse.load()
-        chosen = set(kept.made) - {one.snapshot_id for one in table.refs().values()}
-        targets = planned(store, *chosen)
-        there = warehouse.files().keys()
-        sweeper = forking().Process(target=sweeps_until, args=(kept.folder, targets, last))
-        sweeper.start()
-        sweeper.join()
-        assert sweeper.exitcode == (0 if last == LAST else -signal.SIGKILL)
-        assert content(table) == {one: kept.made[one] for one in snapshots(table)}
-        results = swept(store, targets)
-        ends = {Outcome.ALREADY_GONE} if last == LAST else {Outcome.DELETED, Outcome.ALREADY_GONE}
-        assert set(outcomes(results).values()) <= ends
-        # That files of a manifest went with another snapshot, which had it too, is nothing to report.
-        assert {one.error for one in results.values()} == {None}
-        assert content(table) == {one: kept.made[one] for one in kept.made if one not in chosen}
-        assert warehouse.files().keys() == reachable(table)
-        gone = there - warehouse.files().keys()
-        assert len(gone) == DELETED_FILES, "there are deletions before which no sweep is killed"
 
 
 def test_a_file_that_was_gone_before_frees_nothing(warehouse: Warehouse, store: IcebergStore) -> None:

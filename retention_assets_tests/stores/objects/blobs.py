@@ -1,6 +1,5 @@
 """Objects for tests of whole cycles: a folder of blobs, lines that refer to them, settings, policies and a ledger."""
 
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,7 +13,6 @@ from retention_assets.dagster.headless import run_job
 from retention_assets.dagster.step import QuietSparkResource
 from retention_assets.people.operation import JobResult
 from retention_assets.settings import Settings
-from retention_assets_tests.clocks import CLOCK
 from retention_assets_tests.histories import AS_OF
 from retention_assets_tests.local_spark import Session
 from retention_assets_tests.stores.objects.environments import write_lines
@@ -43,27 +41,14 @@ class Blobs(SettingsFolder):
     others: tuple[Mapping[str, Any], ...] = ()
 
     def __post_init__(self) -> None:
-        for name in ("blobs", "refs", "policies"):
+        for name in ("blobs", "refs"):
             (self.folder / name).mkdir(parents=True, exist_ok=True)
-        self.says(self.policies)
         self.has_settings(**self.more)
+        self.says(self.policies)
 
     def has_settings(self, **more: Any) -> None:
         about = {"listing": {"path": "blobs"}, "references": [{"lines": "refs/*.jsonl"}], **more}
-        settings = {
-            "ledger": f"sqlite:///{self.folder}/ledger.db",
-            "clock": CLOCK,
-            "realms": {"min_grace": "0s", "confirm": "no-grace"},
-            "warehouse": "warehouse",
-            "policies": "policies",
-            "stores": [*self.others, {"name": "blobs", "kind": "objects", **about}],
-        }
-        # JSON is YAML.
-        self.settings_file.write_text(json.dumps(settings))
-
-    def says(self, *policies: str, holds: str = "", retain: str = "") -> None:
-        file = self.folder / "policies" / "p.yaml"
-        file.write_text(f"policies: [{', '.join(policies)}]\nholds: [{holds}]\nretain: [{retain}]\n")
+        self.writes(*self.others, {"name": "blobs", "kind": "objects", **about}, warehouse="warehouse", policies="policies")
 
     def has(self, *keys: str, days: float = 60, size: int = 10) -> "Blobs":
         at = (AS_OF - timedelta(days=days)).timestamp()
@@ -88,7 +73,3 @@ class Blobs(SettingsFolder):
         root = self.folder / "blobs"
         found = (str(file.relative_to(root)) for file in root.rglob("*") if file.is_file())
         return {name for name in found if not name.startswith(".retention-")}
-
-    def marks(self) -> dict[str, str]:
-        with self.opened() as ledger:
-            return {row["transaction"]: row["status"] for row in ledger.marks.table().to_pylist()}

@@ -10,10 +10,9 @@ import pyarrow as pa
 from retention_assets.stores.dry_run import RecordingStore
 from retention_assets.stores.objects.store import ObjectsStore
 from retention_assets.stores.protocol import Only, Permit, Store, SweptTarget, Target, always
-from retention_assets_tests.clocks import CLOCK
 from retention_assets_tests.histories import AS_OF
 from retention_assets_tests.stores.objects.environments import Objects, read_some
-from retention_assets_tests.sweep.datasets import SettingsFolder, evaluate
+from retention_assets_tests.sweep.datasets import SettingsFolder
 
 UNREFERENCED = {
     "name": "orphans", "datasets": {"include": ["blobs/*"]}, "select": {"unreferenced": True, "older_than": "30d"},
@@ -28,36 +27,26 @@ class ObjectsCycle(SettingsFolder):
     def __init__(self, objects: Objects, *policies: Mapping[str, Any], **changes: Any) -> None:
         self.objects, self.changes = objects, changes
         self.folder = objects.folder
-        (self.folder / "policies").mkdir()
-        written = {"policies": [*(policies or (UNREFERENCED,))], "holds": []}
-        (self.folder / "policies" / "p.yaml").write_text(json.dumps(written))
-        # JSON is YAML.
-        stores = [objects.settings(**changes)]
-        settings = {"ledger": f"sqlite:///{self.folder}/ledger.db", "clock": CLOCK, "policies": "policies", "stores": stores}
-        # Realms are purged at once.
-        self.settings_file.write_text(json.dumps({**settings, "realms": {"min_grace": "0s", "confirm": "no-grace"}}))
+        self.writes(objects.settings(**changes))
+        self.says(", ".join(map(json.dumps, policies or (UNREFERENCED,))))
 
     @property
     def stores(self) -> dict[str, Store]:
         return {"blobs": self.objects.store(**self.changes)}
 
-    def marks(self, as_of: datetime = AS_OF, **store: Any) -> int:
-        with self.opened() as ledger:
-            stores = store or self.environment.stores()
-            return evaluate(ledger, stores.values(), self.settings, as_of)
+    def marks(self, as_of: datetime | None = None, *stores: Store) -> int:
+        """Of all stores of the settings, unless some are given."""
+        return super().marks(as_of, *(stores or self.environment.stores().values()))
 
 
 class Meanwhile(ObjectsStore):
-    """A store at which something happens right before, or right after, it deletes."""
+    """A store at which something happens right before it deletes."""
 
     before: Callable[[], object] = staticmethod(lambda: None)
-    after: Callable[[], object] = staticmethod(lambda: None)
 
     def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int, permit: Permit = always) -> list[SweptTarget]:
         self.before()
-        swept = super().sweep(dataset, targets, parallelism, permit)
-        self.after()
-        return swept
+        return super().sweep(dataset, targets, parallelism, permit)
 
 
 class Scanned(RecordingStore):

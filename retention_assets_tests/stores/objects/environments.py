@@ -109,6 +109,14 @@ class Objects(Environment):
     def occupy(self, dataset: str, transaction: str) -> None:  # noqa: ARG002 - the contract's
         self.put(transaction, b"other bytes", OLD + timedelta(days=50))
 
+    def make_again(self, dataset: str, transaction: str) -> None:
+        self.occupy(dataset, transaction)
+
+    def drop(self, dataset: str) -> None:
+        for key in self.data():
+            if key.startswith(f"{dataset.partition('/')[2]}/"):
+                self.take(key)
+
     def everything(self) -> dict[str, bytes]:
         return self.data()
 
@@ -138,6 +146,9 @@ class LocalObjects(Objects):
 
     def everything(self) -> dict[str, bytes]:
         return {str(file.relative_to(self.root)): file.read_bytes() for file in self.root.rglob("*") if file.is_file()}
+
+    def trash(self) -> set[str]:
+        return {place for place in self.everything() if place.startswith(".retention-trash/")}
 
     @contextmanager
     def broken(self, dataset: str, transaction: str) -> Iterator[None]:  # noqa: ARG002 - the contract's

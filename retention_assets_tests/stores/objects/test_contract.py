@@ -8,9 +8,10 @@ import pytest
 
 from retention_assets import clock
 from retention_assets.stores.objects import store
-from retention_assets_tests.stores.contract import Contract, Environment, UndoContract
+from retention_assets_tests.stores.contract import Contract, Environment
 from retention_assets_tests.stores.files.environments import S3
 from retention_assets_tests.stores.objects.environments import LocalObjects, S3Objects, SqlObjects
+from retention_assets_tests.stores.undo_contract import UndoContract
 
 
 class ObjectsContract(Contract):

@@ -1,6 +1,5 @@
 """Objects through the whole cycle with Dagster: what is marked, what goes, and what a person is told."""
 
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -29,37 +28,10 @@ def blobs(tmp_path: Path) -> Blobs:
     return Blobs(tmp_path / "b").has(*FIVE).refers("a", "deep/d")
 
 
-def test_what_nothing_refers_to_waits_out_its_grace_and_goes(blobs: Blobs) -> None:
-    marked = blobs.runs(MARKED)
-    assert marked.troubles == ()
-    assert blobs.marks() == dict.fromkeys(("b", "deep/c", "é 'q\" e"), "MARKED")
-    assert blobs.left() == set(FIVE)
-    assert blobs.runs(DUE).troubles == ()
-    assert blobs.left() == {"a", "deep/d"}
-    assert set(blobs.marks().values()) == {"SWEPT"}
-    assert blobs.verified() == ()
-
-
-def test_an_object_that_was_put_back_after_its_sweep_goes_by_no_mark_but_its_own(blobs: Blobs) -> None:
-    blobs.runs(MARKED)
-    blobs.runs(DUE)
-    # from a backup, with its old time
-    blobs.has("b")
-    blobs.has("another", days=60).runs(DUE)
-    blobs.runs(DUE + timedelta(days=7))
-    assert blobs.left() == {"a", "b", "deep/d"}
-    assert blobs.marks()["b"] == "SWEPT"
-    # written anew: another life, with a grace of its own
-    blobs.has("b", days=50).runs(DUE + timedelta(days=7))
-    assert "b" in blobs.left()
-    blobs.runs(DUE + timedelta(days=14))
-    assert blobs.left() == {"a", "deep/d"}
-
-
 @pytest.mark.parametrize("fault", ["no last line", "a wrong count", "none at all"])
 def test_a_source_that_is_not_whole_marks_and_sweeps_nothing(blobs: Blobs, fault: str) -> None:
     blobs.runs(MARKED)
-    before = blobs.marks()
+    before = blobs.statuses()
     blobs.has("old too", days=90)
     if fault == "none at all":
         (blobs.folder / "refs" / "a.jsonl").rename(blobs.folder / "elsewhere")
@@ -68,17 +40,17 @@ def test_a_source_that_is_not_whole_marks_and_sweeps_nothing(blobs: Blobs, fault
     ran = blobs.runs(DUE)
     assert ran.troubles
     assert "refs/" in " ".join(ran.troubles)
-    assert blobs.marks() == before
+    assert blobs.statuses() == before
     assert blobs.left() == {*FIVE, "old too"}
 
 
 def test_an_empty_source_is_refused_until_the_settings_say_that_it_may_be(tmp_path: Path) -> None:
     blobs = Blobs(tmp_path / "b").has(*FIVE).refers()
     assert blobs.runs(MARKED).troubles
-    assert blobs.marks() == {}
+    assert blobs.statuses() == {}
     blobs.has_settings(brakes={"empty_source": "allow", "unreferenced_fraction": 1.0})
     assert blobs.runs(MARKED).troubles == ()
-    assert set(blobs.marks()) == set(FIVE)
+    assert set(blobs.statuses()) == set(FIVE)
 
 
 def test_references_under_a_wrong_prefix_are_braked(tmp_path: Path) -> None:
@@ -87,7 +59,7 @@ def test_references_under_a_wrong_prefix_are_braked(tmp_path: Path) -> None:
     ran = blobs.runs(MARKED)
     assert "braked" in " ".join(ran.troubles)
     assert "90 %" in " ".join(ran.troubles)
-    assert blobs.marks() == {}
+    assert blobs.statuses() == {}
 
 
 def test_young_objects_and_other_kinds_are_never_marked_whatever_a_policy_says(tmp_path: Path) -> None:
@@ -95,25 +67,25 @@ def test_young_objects_and_other_kinds_are_never_marked_whatever_a_policy_says(t
     blobs = Blobs(tmp_path / "b", {"kind_of": {"pattern": "^([a-z]+)-"}, "known_kinds": ["blob"]}, everything)
     blobs.has("blob-old", "other-old", "blob-used").has("blob-young", days=0.05).refers("blob-used")
     assert blobs.runs(MARKED).troubles == ()
-    assert set(blobs.marks()) == {"blob-old"}
+    assert set(blobs.statuses()) == {"blob-old"}
 
 
 def test_realms_are_datasets_and_one_without_references_is_left_alone(tmp_path: Path) -> None:
     blobs = Blobs(tmp_path / "b", {"realm": "{0}", "dataset": "{realm}"}).has("r1/a", "r1/b", "r2/a", "r2/b")
     blobs.refers({"object": "r1/a", "realm": "r1"})
     assert blobs.runs(MARKED).troubles == ()
-    assert set(blobs.marks()) == {"r1/b"}
+    assert set(blobs.statuses()) == {"r1/b"}
 
 
 def test_edges_retain_over_circles_until_nothing_refers_to_any_of_them(tmp_path: Path) -> None:
     blobs = Blobs(tmp_path / "b").has("a", "b", "c", "d", "e", "f").refers("a", "e", "f")
     leads(blobs, ("a", "b"), ("b", "c"), ("c", "a"))
     blobs.runs(MARKED)
-    assert set(blobs.marks()) == {"d"}
+    assert set(blobs.statuses()) == {"d"}
     blobs.has_settings(edges=[{"lines": "edges/*.jsonl"}], brakes={"references_shrink": 0.5})
     blobs.refers("e", "f")
     blobs.runs(MARKED)
-    assert set(blobs.marks()) == {"a", "b", "c", "d"}
+    assert set(blobs.statuses()) == {"a", "b", "c", "d"}
     # One of the circle is needed again: so is the rest of it, at the door of the sweep as well.
     blobs.refers("c", "e", "f")
     blobs.runs(DUE)
@@ -144,10 +116,10 @@ RULE = "{name: trial, datasets: ['blobs/*'], where: \"transaction = 'manifest'\"
 def test_what_a_young_object_leads_to_is_not_marked(chunks: Blobs) -> None:
     chunks.has("manifest", days=0)
     assert chunks.runs(MARKED).troubles == ()
-    assert chunks.marks() == {}
+    assert chunks.statuses() == {}
     chunks.has("manifest", days=60)
     chunks.runs(MARKED)
-    assert set(chunks.marks()) == {"manifest", *KEPT}
+    assert set(chunks.statuses()) == {"manifest", *KEPT}
 
 
 def test_what_an_object_leads_to_that_became_young_is_spared_and_it_is_named(chunks: Blobs) -> None:
@@ -155,7 +127,7 @@ def test_what_an_object_leads_to_that_became_young_is_spared_and_it_is_named(chu
     (chunks.folder / "blobs" / "manifest").write_bytes(b"anew")
     chunks.runs(DUE)
     assert chunks.left() >= set(KEPT)
-    assert {name: chunks.marks()[name] for name in KEPT} == dict.fromkeys(KEPT, "SPARED")
+    assert {name: chunks.statuses()[name] for name in KEPT} == dict.fromkeys(KEPT, "SPARED")
     assert "edges: over the edge from manifest, which is young" in chunks.why("chunk")
 
 
@@ -163,7 +135,7 @@ def test_what_an_object_leads_to_that_became_young_is_spared_and_it_is_named(chu
 def test_what_a_held_object_leads_to_is_not_marked(chunks: Blobs, holder: str) -> None:
     holds(chunks, holder)
     assert chunks.runs(MARKED).troubles == ()
-    assert chunks.marks() == {}
+    assert chunks.statuses() == {}
 
 
 @pytest.mark.parametrize("holder", ["a file", "a person", "a rule"])
@@ -174,7 +146,7 @@ def test_a_hold_that_came_since_spares_what_its_object_leads_to(chunks: Blobs, h
     assert chunks.left() >= {"manifest", *KEPT}
     witness = "may be kept by retain rule trial" if holder == "a rule" else "is held by trial"
     assert f"edges: over the edge from manifest, which {witness}" in chunks.why("chunk")
-    assert chunks.marks()["deep chunk"] == "SPARED"
+    assert chunks.statuses()["deep chunk"] == "SPARED"
 
 
 def holds(blobs: Blobs, holder: str) -> None:
@@ -192,7 +164,7 @@ def test_what_an_object_of_an_unknown_kind_leads_to_is_neither_marked_nor_swept(
     chunks.runs(DUE)
     assert chunks.left() >= {"manifest", *KEPT}
     assert "which has an unknown kind" in chunks.why("chunk")
-    assert set(chunks.marks()) == {"manifest", *KEPT}
+    assert set(chunks.statuses()) == {"manifest", *KEPT}
 
 
 def test_an_explanation_names_the_held_object_that_leads_there(chunks: Blobs) -> None:
@@ -207,7 +179,7 @@ def test_an_explanation_names_the_held_object_that_leads_there(chunks: Blobs) ->
 def test_a_hold_of_a_file_that_is_over_keeps_nothing(chunks: Blobs) -> None:
     chunks.says(UNREFERENCED, holds=HOLD.replace("reason", "until: '2020-01-01T00:00:00Z', reason"))
     chunks.runs(MARKED)
-    assert set(chunks.marks()) == {"manifest", *KEPT}
+    assert set(chunks.statuses()) == {"manifest", *KEPT}
     chunks.runs(DUE)
     assert chunks.left().isdisjoint({"manifest", *KEPT})
 
@@ -256,7 +228,7 @@ def ten(tmp_path: Path) -> Blobs:
     for name in TEN:
         blobs.refers(name, *(f"m{number}" for number in range(20) if name == "f0"), file=name)
     assert blobs.runs(MARKED).troubles == ()
-    assert set(blobs.marks()) == {"a", "b"}
+    assert set(blobs.statuses()) == {"a", "b"}
     return blobs
 
 
@@ -268,7 +240,7 @@ def test_without_a_file_of_references_nothing_is_marked_or_swept(ten: Blobs, job
     ten.has("old too", days=90)
     (ten.folder / "refs" / "f3.jsonl").unlink()
     assert LOST in " ".join(ten.runs(DUE, job).troubles)
-    assert ten.marks() == {"a": "MARKED", "b": "MARKED"}
+    assert ten.statuses() == {"a": "MARKED", "b": "MARKED"}
     assert ten.left() >= {"a", "b", "old too"}
 
 
@@ -284,7 +256,7 @@ def test_files_may_come_and_go_where_the_settings_say_so(ten: Blobs) -> None:
     (ten.folder / "refs" / "f3.jsonl").unlink()
     assert ten.runs(DUE).troubles == ()
     assert ten.left() & {"a", "b"} == set()
-    assert "f3" in ten.marks()
+    assert "f3" in ten.statuses()
 
 
 def test_a_sweep_before_which_a_file_of_edges_went_takes_nothing(chunks: Blobs) -> None:
@@ -301,13 +273,13 @@ def test_a_file_of_edges_that_is_gone_is_as_one_of_references(chunks: Blobs) -> 
     chunks.runs(MARKED)
     (chunks.folder / "edges" / "f.jsonl").unlink()
     assert "edges by lines" in " ".join(chunks.runs(MARKED).troubles)
-    assert chunks.marks() == {}
+    assert chunks.statuses() == {}
 
 
 def test_where_nothing_refers_to_objects_age_alone_decides(tmp_path: Path) -> None:
     blobs = Blobs(tmp_path / "b", {"references": "none"}).has(*FIVE).has("new", days=9)
     assert blobs.runs(MARKED).troubles == ()
-    assert set(blobs.marks()) == set(FIVE)
+    assert set(blobs.statuses()) == set(FIVE)
     assert blobs.runs(DUE).troubles == ()
     assert blobs.left() == {"new"}
 
@@ -315,7 +287,7 @@ def test_where_nothing_refers_to_objects_age_alone_decides(tmp_path: Path) -> No
 def test_where_nothing_refers_to_objects_with_realms_age_alone_decides_too(tmp_path: Path) -> None:
     blobs = Blobs(tmp_path / "b", {"references": "none", "realm": "{0}", "dataset": "{0}"}).has("acme/x", "beta/y")
     blobs.runs(MARKED)
-    assert set(blobs.marks()) == {"acme/x", "beta/y"}
+    assert set(blobs.statuses()) == {"acme/x", "beta/y"}
 
 
 @pytest.mark.parametrize("said", ["nobody", [], ["none"], ["none", {"lines": "refs/*.jsonl"}], None])

@@ -1,8 +1,6 @@
 """Objects swept by the engine: what is looked at once more before it goes, and what becomes of it in the ledger."""
 
-import multiprocessing
 import os
-import signal
 import tempfile
 from collections import Counter
 from collections.abc import Callable
@@ -19,7 +17,6 @@ from retention_assets.ledger import FOUND_ROWS, VerdictCount, counts_text
 from retention_assets.ledger.evaluations import record_evaluations
 from retention_assets.ledger.stores import Scans
 from retention_assets.outcomes import Outcome
-from retention_assets.policy import Hold
 from retention_assets.stores.objects.listings import PathObjects as LocalListing
 from retention_assets.stores.objects.references import open_references
 from retention_assets.stores.objects.scan_result import ScanResult, SourceCount, own_peaks
@@ -27,7 +24,6 @@ from retention_assets.stores.objects.sources.files import LineSource
 from retention_assets.sweep import read_fresh
 from retention_assets.sweep.read import Wanted, among_asked
 from retention_assets_tests.histories import AS_OF
-from retention_assets_tests.ledger.states import change_leases
 from retention_assets_tests.stores.objects.cycle import DUE, UNREFERENCED, Meanwhile, ObjectsCycle, Scanned
 from retention_assets_tests.stores.objects.environments import OLD, LocalObjects, write_lines
 
@@ -179,37 +175,14 @@ def test_what_a_sweep_has_found_out_for_itself_is_gone_when_it_ends(
     assert not store.has_looked
 
 
-def test_one_key_fails_and_the_others_go_and_the_next_run_counts_right(cycle: ObjectsCycle) -> None:
-    cycle.marks()
-    with cycle.objects.broken("blobs/a", "a/two"):
-        (result,) = cycle.sweeps().values()
-    assert outcomes(result) == {Outcome.DELETED: 2, Outcome.FAILED: 1}
-    assert "not permitted" in cycle.why("a/two")
-    (result,) = cycle.sweeps().values()
-    assert outcomes(result) == {Outcome.DELETED: 1}
-    assert set(cycle.statuses().values()) == {"SWEPT"}
-
-
-def dies_after_deleting(cycle: ObjectsCycle) -> None:
-    store = Meanwhile(cycle.objects.store().settings)
-    store.after = lambda: os.kill(os.getpid(), signal.SIGKILL)
-    cycle.sweeps(store=store)
-
-
 def test_a_sweep_that_is_killed_before_it_settles_is_finished_by_the_next(cycle: ObjectsCycle) -> None:
     """Its objects are gone: also of those whose keys are used or named again since, what was planned is gone."""
     cycle.marks()
-    killed = multiprocessing.get_context("forkserver").Process(target=dies_after_deleting, args=(cycle,))
-    killed.start()
-    killed.join()
-    assert killed.exitcode == -signal.SIGKILL
+    cycle.dies_before("ledger.batches.Sweeps.settle")
     assert (cycle.objects.data(), set(cycle.statuses().values())) == ({}, {"SWEEPING"})
     cycle.objects.put("a/one", b"anew", LATER)
     cycle.objects.refers("a/two")
-    with cycle.opened() as ledger:
-        change_leases(ledger, "UPDATE leases SET expires_at = taken_at")
-        held = {"name": "legal", "datasets": ["blobs/a"], "transactions": ["a/three"], "reason": "case 7"}
-        ledger.holds.place(Hold.model_validate(held), "ann")
+    cycle.hold("blobs/a", "a/three")
     (result,) = cycle.sweeps().values()
     assert (result.refused, outcomes(result)) == (None, {Outcome.ALREADY_GONE: 3})
     # Of what is another object now nobody knows who replaced it.
@@ -244,7 +217,7 @@ def purged(tmp_path: Path) -> ObjectsCycle:
 def test_of_a_realm_that_is_being_purged_neither_age_nor_references_are_asked(purged: ObjectsCycle) -> None:
     as_of = now() + timedelta(days=1)
     store = Scanned(purged.objects.store(**REALM), "a")
-    assert purged.marks(as_of, blobs=store) == 3
+    assert purged.marks(as_of, store) == 3
     (result,) = purged.sweeps(as_of=as_of + timedelta(days=1)).values()
     assert (result.refused, outcomes(result)) == (None, {Outcome.DELETED: 3})
     assert purged.objects.data().keys() == {"a/four"}
@@ -252,7 +225,7 @@ def test_of_a_realm_that_is_being_purged_neither_age_nor_references_are_asked(pu
 
 def test_a_realm_that_is_active_again_keeps_what_is_marked(purged: ObjectsCycle) -> None:
     as_of = now() + timedelta(days=1)
-    purged.marks(as_of, blobs=Scanned(purged.objects.store(**REALM), "a"))
+    purged.marks(as_of, Scanned(purged.objects.store(**REALM), "a"))
     with purged.opened() as ledger:
         ledger.realms.change("a", "ACTIVE", "test", "they stay")
     (result,) = purged.sweeps(as_of=as_of + timedelta(days=1)).values()

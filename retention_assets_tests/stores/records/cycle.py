@@ -7,11 +7,9 @@ from datetime import date, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
-from retention_assets.environment import Environment
 from retention_assets.report import DayReport, day_report
 from retention_assets.sweep import SweepResult
-from retention_assets_tests.clocks import CLOCK
-from retention_assets_tests.sweep.datasets import SettingsFolder, evaluate
+from retention_assets_tests.sweep.datasets import SettingsFolder
 
 
 class UnitsDatabase(Protocol):
@@ -23,39 +21,32 @@ class UnitsDatabase(Protocol):
 
 
 @dataclass
-class Cycle(SettingsFolder):
+class UnitsCycle(SettingsFolder):
     """Everything below one folder but the databases of the stores."""
 
     folder: Path
     databases: Sequence[UnitsDatabase]
 
     def __post_init__(self) -> None:
-        (self.folder / "policies").mkdir(parents=True)
-        stores = [{**database.settings, "url": database.url.replace("$", "$$")} for database in self.databases]
-        places = {name: str(self.folder / name) for name in ("policies", "warehouse")}
-        settings = {"ledger": f"sqlite:///{self.folder}/ledger.db", **places, "clock": CLOCK, "stores": stores}
-        # JSON is YAML. Above the folder, so that the databases are below the folder of the settings.
-        self.settings_file.write_text(json.dumps(settings))
+        self.folder.mkdir(parents=True)
+        self.writes(*({**database.settings, "url": database.url.replace("$", "$$")} for database in self.databases))
 
     @property
     def settings_file(self) -> Path:
+        """Above the folder, so that the databases are below the folder of the settings."""
         return self.folder.with_name(f"{self.folder.name}.yaml")
 
-    def says(self, *policies: dict[str, Any]) -> "Cycle":
+    def purges(self, *policies: dict[str, Any]) -> "UnitsCycle":
         """The policies from now on: marks are swept at once and without a pause, unless they say otherwise."""
         usual = {"grace": "0s", "confirm": "no-grace"}
         made = [{**usual, **one, "sweep": {"every": "0s", **one.get("sweep", {})}} for one in policies]
-        (self.folder / "policies" / "p.yaml").write_text(json.dumps({"policies": made}))
+        self.says(", ".join(map(json.dumps, made)))
         return self
-
-    def marks(self, as_of: datetime) -> int:
-        with self.opened() as ledger:
-            return evaluate(ledger, Environment(self.settings).stores().values(), self.settings, as_of)
 
     def runs(self, as_of: datetime) -> dict[str, SweepResult]:
         self.marks(as_of)
         return self.sweeps(as_of)
 
-    def report(self, day: date) -> DayReport:
+    def day(self, day: date) -> DayReport:
         with self.opened() as ledger:
             return day_report(ledger, day)

@@ -231,6 +231,14 @@ class Records(Environment):
         self.units.has("T99", opened="2021-06-01", closed="2021-06-02")
         return "T99"
 
+    def make_again(self, dataset: str, transaction: str) -> None:  # noqa: ARG002 - the contract's
+        for table in (*self.units.children, self.units.root):
+            self.units.loses(table, transaction)
+        self.units.has(transaction, opened="2021-07-01", closed="2021-07-02")
+
+    def drop(self, dataset: str) -> None:  # noqa: ARG002 - the contract's
+        self.units.do(*(f"DELETE FROM {table}" for table in (*self.units.children, self.units.root)))
+
     def data(self) -> dict[str, bytes]:
         return dict.fromkeys(self.everything(), b"")
 

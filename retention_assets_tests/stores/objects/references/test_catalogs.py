@@ -122,7 +122,7 @@ def test_exactly_what_no_table_of_a_server_reaches_goes(
     for file in before:
         os.utime(file, (MARKED.timestamp() - 60 * 86_400,) * 2)
     assert blobs.runs(MARKED).troubles == ()
-    marks = {key.rpartition("/")[2]: status for key, status in blobs.marks().items() if status == "MARKED"}
+    marks = {key.rpartition("/")[2]: status for key, status in blobs.statuses().items() if status == "MARKED"}
     assert marks == {"orphan.parquet": "MARKED", "late.parquet": "MARKED"}
     table.add_files([f"file://{folder}/late.parquet"])
     assert blobs.runs(DUE).troubles == ()

@@ -2,7 +2,6 @@
 
 import ctypes
 import itertools
-import json
 import os
 import signal
 import threading
@@ -20,15 +19,16 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 from retention_assets.evaluation.rules_in_force import load_rulebook
 from retention_assets.ledger import AskedBy, DatasetPart, Ledger, NameRange
 from retention_assets.outcomes import Order
-from retention_assets.settings import Settings, load_settings
+from retention_assets.policy import Hold
+from retention_assets.settings import Settings
 from retention_assets.stores.protocol import Store
 from retention_assets.sweep import Sweeper, SweepResult, hold_leases
-from retention_assets_tests.clocks import CLOCK, open_simulated
+from retention_assets_tests.clocks import open_simulated
 from retention_assets_tests.ledger.states import count_changes, set_aside_in
 from retention_assets_tests.stores.contract import Environment
 from retention_assets_tests.stores.objects.environments import LocalObjects
 from retention_assets_tests.stores.records.environments import Records
-from retention_assets_tests.sweep.datasets import DUE, MARKED, evaluate
+from retention_assets_tests.sweep.datasets import DUE, MARKED, SettingsFolder
 
 BATCH = 2
 RUN = "run 1"
@@ -36,50 +36,60 @@ _SWEEP = f"{{every: 0s, batch: {BATCH}, parallelism: 1}}"
 
 
 @dataclass
-class MarkedStore:
-    """All of it is due but the newest of a history, and what somebody refers to."""
+class Cycle(SettingsFolder):
+    """Any store of the contract, of which all is due but the newest of a history, and what somebody refers to."""
 
-    environment: Environment
+    marked_at = MARKED
+    due_at = DUE
+    kept: Environment
     url: str
     folder: Path
     transactions: int = 12
     undo: str = ""
+    # of its dataset and of one beside it, which no policy is about; without it so many transactions
+    drawing: str = ""
 
     def __post_init__(self) -> None:
-        (self.folder / "policies").mkdir(parents=True)
-        select = "unreferenced: true, " * isinstance(self.environment, LocalObjects) + "older_than: 1d"
-        policy = f"{{name: p, datasets: {{include: ['*']}}, select: {{{select}}}, {self.undo}sweep: {_SWEEP}}}"
-        (self.folder / "policies" / "p.yaml").write_text(f"policies: [{policy}]\n")
-        (self.folder / "retention.yaml").write_text(json.dumps({"clock": CLOCK, "ledger": self.url.replace("$", "$$")}))
-        self.dataset = self.environment.datasets[0]
-        # Of independent transactions all are due, of a history all but the newest.
-        amount = self.transactions + (not self.environment.independent)
-        drawing = "main: " + " - ".join(f"T{number:02}:SNAPSHOT@{90 - number}d" for number in range(amount))
-        names = self.environment.write(self.dataset, drawing).values()
-        if isinstance(self.environment, Records):
+        self.writes(ledger=self.url)
+        select = "unreferenced: true, " * isinstance(self.kept, LocalObjects) + "older_than: 1d"
+        self.dataset = self.kept.datasets[0]
+        # the settings name no store
+        self.glob = f"*/{self.dataset.partition('/')[2]}"
+        about = f"name: p, {self.kept.policy}datasets: {{include: ['{self.glob}']}}"
+        self.policy = f"{{{about}, select: {{{select}}}, {self.undo}sweep: {_SWEEP}}}"
+        self.says(self.policy)
+        self.usual = (self.dataset,)
+        names = self.write()
+        if isinstance(self.kept, Records):
             # An empty table may be another one: what was begun there stays begun until it has a row again.
-            self.environment.units.has("unfinished", closed=None)
-        with self.opened() as ledger:
-            evaluate(ledger, [self.environment.store()], self.settings, MARKED)
-            self.due: list[str] = sorted(ledger.marks.table([self.dataset])["transaction"].to_pylist())
-        self.reached = {name: self.environment.reached(self.dataset, name) for name in names}
-        self.before, self.read_before = self.data(), self.environment.reads()
+            self.kept.units.has("unfinished", closed=None)
+        self.marks()
+        self.due: list[str] = sorted(self.statuses())
+        self.reached = {name: self.kept.reached(self.dataset, name) for name in names}
+        self.before, self.read_before = self.data(), self.kept.reads()
+
+    def write(self) -> list[str]:
+        """Of independent transactions all are due, of a history all but the newest."""
+        if self.drawing:
+            first, *_ = [self.kept.write(dataset, self.drawing) for dataset in self.kept.datasets[:2]]
+            return [*first.values()]
+        amount = self.transactions + (not self.kept.independent)
+        drawing = "main: " + " - ".join(f"T{number:02}:SNAPSHOT@{90 - number}d" for number in range(amount))
+        return [*self.kept.write(self.dataset, drawing).values()]
 
     @property
-    def settings(self) -> Settings:
-        return load_settings(self.folder / "retention.yaml")
-
-    def opened(self) -> Ledger:
-        return open_simulated(self.url)
+    def stores(self) -> dict[str, Store]:
+        store = self.kept.store()
+        return {store.name: store}
 
     def data(self) -> dict[str, bytes]:
         """Everything but the file by which a root is known, and what was being written to replace it."""
-        return {place: content for place, content in self.environment.data().items() if ".retention-store" not in place}
+        return {place: content for place, content in self.kept.data().items() if ".retention-store" not in place}
 
     @contextmanager
     def dealt(self, ledger: Ledger, parts: int | Sequence[NameRange]) -> Iterator[list[DatasetPart]]:
         """Parts, while whoever dealt them out is there."""
-        together = self.environment.store().parts_at
+        together = self.kept.store().parts_at
         assert together is not None
         marks = len(self.due)
         ranges = ledger.parts.cut(self.dataset, DUE, marks, parts, together) if isinstance(parts, int) else parts
@@ -87,40 +97,32 @@ class MarkedStore:
             lease = held.leases[self.dataset]
             yield [DatasetPart(lease, number, names, marks // len(ranges)) for number, names in enumerate(ranges)]
 
-    def sweeps(self, part: DatasetPart | None = None, store: Store | None = None) -> SweepResult:
+    def sweep(self, part: DatasetPart | None = None, store: Store | None = None) -> SweepResult:
         """What a program or a task does, with a ledger and a store of its own."""
         with self.opened() as ledger:
-            (result,) = sweep_store(ledger, store or self.environment.store(), self.settings, part)
+            (result,) = sweep_store(ledger, store or self.kept.store(), self.settings, part)
             return result
 
     def sweeps_at_once(self, parts: Sequence[DatasetPart]) -> list[SweepResult]:
         results: list[SweepResult] = []
-        threads = [threading.Thread(target=lambda part=part: results.append(self.sweeps(part))) for part in parts]
+        threads = [threading.Thread(target=lambda part=part: results.append(self.sweep(part))) for part in parts]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
         return results
 
-    def begins(self, order: Order) -> None:
-        """A person asks for all that is set aside to come back, or to go early; no sweep has done it yet."""
+    def orders(self, order: Order, *transactions: str, hold: Hold | None = None) -> None:
+        """A person asks for what is set aside, all or some, to come back or to go early; no sweep has done it yet."""
         with self.opened() as ledger:
-            begin(ledger, self.dataset, order, AskedBy("ann", "we need them"))
+            begin(ledger, self.dataset, order, AskedBy("ann", "we need them", hold), transactions or None)
 
     def without_due(self) -> dict[str, bytes]:
-        return {place: self.before[place] for place in self.before.keys() - self._alone(set(self.due))}
-
-    def report(self) -> dict[str, Any]:
-        with self.opened() as ledger:
-            (report,) = ledger.reports.of(DUE.date(), self.dataset)
-        return dict(report)
+        return {place: self.before[place] for place in self.before.keys() - self.alone(set(self.due))}
 
     def rows(self) -> dict[str, dict[str, Any]]:
         with self.opened() as ledger:
             return {row["transaction"]: row for row in ledger.marks.table([self.dataset]).to_pylist()}
-
-    def statuses(self) -> dict[str, str]:
-        return {name: row["status"] for name, row in self.rows().items()}
 
     def needed(self) -> set[str]:
         """What was spared, as retained transactions need all of its data."""
@@ -131,8 +133,7 @@ class MarkedStore:
 
         What is untouched, or `safe` for another reason, reads as before.
         """
-        with self.opened() as ledger:
-            assert ledger.verify().faults == ()
+        assert self.verified() == ()
         rows, there = self.rows(), self.data()
         assert all(self.before[place] == content for place, content in there.items() if place in self.before)
         untouched = {name for name in self.reached if name not in rows or rows[name]["status"] == "MARKED"}
@@ -141,11 +142,11 @@ class MarkedStore:
         assert self.read_otherwise(untouched.union(safe)) == set()
         assert self.before.keys() - there.keys() <= self._places(set(self.reached))
         swept = {name for name, row in rows.items() if row["status"] == "SWEPT"}
-        assert not self._alone(swept) & there.keys()
+        assert not self.alone(swept) & there.keys()
 
     def read_otherwise(self, names: Collection[str]) -> set[str]:
         """Transactions of these that somebody else's reader does not read any more, or reads other rows of, than before."""
-        reads = self.environment.reads() if self.read_before else {}
+        reads = self.kept.reads() if self.read_before else {}
         return {name for name in self.read_before.keys() & names if reads.get(name) != self.read_before[name]}
 
     def is_done(self) -> None:
@@ -159,7 +160,7 @@ class MarkedStore:
         assert self.statuses() == dict.fromkeys(self.due, "SWEPT") | dict.fromkeys(kept, "SPARED")
         assert self.data() == self.without_due()
         assert self.read_otherwise(self.read_before.keys()) == self.read_before.keys() & set(self.due) - kept
-        assert {name: self.environment.reached(self.dataset, name) for name in self.reached.keys() - set(self.due)} == {
+        assert {name: self.kept.reached(self.dataset, name) for name in self.reached.keys() - set(self.due)} == {
             name: places for name, places in self.reached.items() if name not in self.due
         }
         assert report["bytes_freed"] <= self.freed()
@@ -167,10 +168,10 @@ class MarkedStore:
     def freed(self) -> int:
         return sum(len(self.before[place]) for place in self.before.keys() - self.data().keys())
 
-    def _places(self, names: set[str]) -> set[str]:
+    def _places(self, names: Collection[str]) -> set[str]:
         return set().union(*(self.reached[name] for name in names))
 
-    def _alone(self, names: set[str]) -> set[str]:
+    def alone(self, names: Collection[str]) -> set[str]:
         """What only these transactions have need of, all of them together or some."""
         return self._places(names) - self._places(self.reached.keys() - names)
 
