@@ -21,7 +21,7 @@ from retention_assets.errors import BadInput
 from retention_assets.evaluation.fates import Fates
 from retention_assets.frames.log import fault_sentence
 from retention_assets.ledger.states import Waiting
-from retention_assets.people.operation import JobResult
+from retention_assets.people.operation import JobResult as JobResult
 from retention_assets.pipeline.confirmed import TAG
 from retention_assets.policy.durations import text_of
 from retention_assets.render.dagster import DATA

@@ -14,7 +14,7 @@ import dagster as dg
 from rich.console import Console
 from rich.markup import escape
 
-from retention_assets.dagster.headless import run_job
+from retention_assets.dagster.headless import JobResult, run_job
 from retention_assets.demo import delta, ice, lake
 from retention_assets.demo.environment import HOME, build_environment, bytes_in, rows_in
 from retention_assets.demo.lake import AS_OF
@@ -23,7 +23,6 @@ from retention_assets.evaluation.explain import explain
 from retention_assets.evaluation.rules_in_force import rules_for
 from retention_assets.exchange import read_log
 from retention_assets.ledger import open_ledger
-from retention_assets.people.operation import JobResult
 from retention_assets.policy.durations import text_of
 from retention_assets.policy.language import load_policies
 from retention_assets.policy.sizes import size_of

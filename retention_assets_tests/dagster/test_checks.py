@@ -67,7 +67,7 @@ def run(lake: Lake, job: str, instance: dg.DagsterInstance, as_of: Any = MARKED)
 
 
 @pytest.mark.usefixtures("local_spark")
-def test_a_step_opens_its_ledger_for_its_work_and_once_more_for_all_of_its_checks(
+def test_steps_and_their_checks_share_one_opened_ledger(
     lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Opening it asks a database more than most checks do."""
@@ -80,7 +80,7 @@ def test_a_step_opens_its_ledger_for_its_work_and_once_more_for_all_of_its_check
     monkeypatch.setattr("retention_assets.ledger.open_ledger", note)
     done = run(lake, "delete_cycle", instance)
     steps = [event for event in done.all_events if event.is_step_success]
-    assert (done.success, len(steps), len(opened)) == (True, 6, 10)
+    assert (done.success, len(steps), len(opened)) == (True, 1, 10)
 
 
 @pytest.mark.usefixtures("local_spark")

@@ -22,6 +22,7 @@ from retention_assets.pipeline.stage import read_output
 from retention_assets.pipeline.warehouse import Warehouse
 from retention_assets.policy import text_of
 from retention_assets_tests.dagster.launch import run
+from retention_assets_tests.histories import AS_OF
 from retention_assets_tests.stores.files.environments import S3
 from retention_assets_tests.sweep.lakes import MARKED, Lake
 
@@ -104,7 +105,7 @@ def test_a_warehouse_on_s3_is_written_read_and_cleaned(lake: Lake, s3_server: S3
 
 @pytest.mark.usefixtures("s3_server")
 def test_what_a_person_confirmed_is_shared_by_a_warehouse_on_s3(root: str) -> None:
-    shown = pa.table({"dataset": ["lake/a"], "transaction": ["T1"]})
+    shown = pa.table({"dataset": ["lake/a"], "transaction": ["T1"], "opened_at": [AS_OF], "closed_at": [AS_OF]})
     files, place = place_of(write_confirmed(shown, Warehouse(root).folder("swept_transactions", "r1")))
     assert pq.read_table(place, filesystem=files).equals(shown)
 

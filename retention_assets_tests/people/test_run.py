@@ -9,7 +9,7 @@ import sys
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import pyarrow as pa
@@ -108,13 +108,12 @@ def without_run() -> None:
 def _say_run(
     settings: Settings, job: str, as_of: datetime, datasets: Any, log_level: str, confirmed: Path | None, accept_large: bool,
     actor: str,
-) -> SimpleNamespace:  # fmt: skip
+) -> JobResult:  # fmt: skip
     # Who has seen what goes has agreed to it, however large it is.
     assert accept_large == (confirmed is not None)
     shown = sorted(pq.read_table(confirmed)["transaction"].to_pylist()) if confirmed else None
     echo(f"RUN {job} {shown}")
-    nothing: dict[str, Any] = {"said": {}, "bad_input": (), "failed": (), "refused": (), "troubles": (), "warnings": ()}
-    return SimpleNamespace(run_id="run", as_of=as_of, number=lambda *_: 0, **nothing)
+    return JobResult("run", as_of, {})
 
 
 def in_this_python() -> None:

@@ -261,7 +261,7 @@ def test_whoever_accepts_policies_vouches_for_nothing_else(lake: Lake) -> None:
     lake.has(FIVE).marks()
     lake.hold()
     with lake.opened() as ledger, ledger.database.engine.begin() as connection:
-        connection.exec_driver_sql("UPDATE holds SET content = replace(content, 'lake/*', 'lake/none')")
+        connection.exec_driver_sql("UPDATE holds SET content = content || ' '")
     request = AcceptRequest(actor="ann", reason="moved", policies=True)
     with pytest.raises(Refused, match="nothing to accept"):
         audit_accept(request, lake.environment)

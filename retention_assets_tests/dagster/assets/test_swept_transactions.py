@@ -20,7 +20,7 @@ from retention_assets.dagster import sweeping as assets
 from retention_assets.dagster.assets import candidate_marks, transaction_log
 from retention_assets.dagster.check_queries import CHECKS, Check, CheckScope
 from retention_assets.dagster.partitions import DatasetPage, RetentionAsset
-from retention_assets.dagster.step import Step
+from retention_assets.dagster.step import Step, sentences_of_faults
 from retention_assets.dagster.sweeping import _NUMBERS, report_progress, report_store_warnings, swept_transactions
 from retention_assets.datasets import DatasetFilter
 from retention_assets.environment import Environment
@@ -316,7 +316,7 @@ def test_a_sweep_of_a_ledger_that_was_tampered_with_sweeps_nothing_and_names_the
         ledger.holds.place(Hold.model_validate(held), "ann")
         ledger.objections.object({"lake/z": "a reason"}, "c", "run")
         assert write_past_ledger(ledger, statement)
-    with pytest.raises(dg.Failure) as failure:
+    with pytest.raises(dg.Failure) as failure, sentences_of_faults():
         swept_transactions.do(running(lake, instance)[0])
     said = str(failure.value.description)
     assert said.startswith(f"Nothing is swept. {check} failed. ")
@@ -346,7 +346,7 @@ def test_no_step_begins_in_a_warehouse_of_another_ledger(
     lake: Lake, instance: dg.DagsterInstance, asset: RetentionAsset
 ) -> None:
     Environment(lake.settings).head_file.write(LedgerHead("another", 1, "a" * 64))
-    with pytest.raises(dg.Failure, match=r"Nothing is written or removed there: .* belongs to ledger another"):
+    with pytest.raises(Refused, match=r"Nothing is written or removed there: .* belongs to ledger another"):
         asset.do(running(lake, instance)[0])
     assert lake.there() == ALL
 
