@@ -39,7 +39,7 @@ TWINS: Mapping[str, tuple[str, ...]] = {
         "evaluation.preview",
     ),
     "ways to run the assets in Dagster": ("dagster.jobs:chain", "dagster.jobs:_list_job"),
-    "ways to judge a reference": ("stores.objects.judge", "stores.objects.hits"),
+    "ways to judge a reference": ("stores.objects.judge",),
     "ways to print a page": ("render.tables", "render.summaries", "render.dagster", "render.html"),
 }
 # annotations of holds and retain rules, as an answer of a function
