@@ -21,6 +21,7 @@ ROWS, DATASETS = 4_000, 40
 MEASURED = sorted(SECTIONS.keys() - {"aspects", "cluster", "loop", "partitions", "records", "turns", "wholes"})
 
 
+@pytest.mark.program
 @pytest.mark.spark
 def test_contenders_give_the_same_answers_and_the_table_is_printed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """A contender that answers differently does another job, and the exit code says so."""

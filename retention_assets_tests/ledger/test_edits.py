@@ -284,10 +284,10 @@ def is_missed(connection: Connection, table: Table, statement: str, **values: ob
 
 
 def missed(connection: Connection, table: Table, values: Mapping[str, str], odd: Sequence[str]) -> list[str]:
-    """Edits of rows, six of a file and two on a server, that nobody sees: another or an odd value, a removal, a second row."""
+    """Edits of rows, three of a file and two on a server, that nobody sees: another or an odd value, a removal, a second row."""
     keys = [key.name for key in table.primary_key]
     listed = ", ".join(f'"{name}"' for name in keys)
-    most = rounds(6 if connection.dialect.name == "sqlite" else 2)
+    most = rounds(len(ODD) if connection.dialect.name == "sqlite" else 2)
     rows = connection.exec_driver_sql(f"SELECT {listed} FROM {table.name} ORDER BY {listed} LIMIT {most}").all()
     assert rows, f"no row of {table.name}"
     where = " AND ".join(f'"{name}" = :key_{name}' for name in keys)
