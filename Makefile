@@ -40,8 +40,10 @@ test: lint ## Lint, types, and every promise once, on Java 17 or 21
 	@$(PYTEST) -m "not ($(MORE))" --junitxml .venv/tests.xml
 	@$(BIN)/python -m retention_assets_tests.slowest .venv/tests.xml
 
-test-all: test ## The same, then further databases, kills, Pythons, clusters and pages
-	@$(PYTEST) -m "$(MORE)"
+# In one go: side by side with what is quick, what is long costs least.
+test-all: lint ## The same with further databases, kills, Pythons, clusters and pages
+	@$(PYTEST) --junitxml .venv/tests.xml
+	@$(BIN)/python -m retention_assets_tests.slowest .venv/tests.xml
 
 campaign: $(READY) ## For nights: kills, laws and seeds ROUNDS times as much, then harmful changes to what is newer than BASE
 	@export RETENTION_ROUNDS=$(ROUNDS) && $(PYTEST) $$(grep -rl --include='test_*.py' 'retention_assets_tests.rounds' retention_assets_tests)

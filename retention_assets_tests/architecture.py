@@ -203,7 +203,7 @@ BUDGETS: Mapping[str, int] = {
     "render": 2_034,
     "dagster": 3_194,
     "demo": 825,
-    "retention_assets_tests": 70_768,
+    "retention_assets_tests": 70_772,
 }
 # Measures of the house (`python -m retention_assets_tests.house_measures`). They only fall.
 CEILINGS: Mapping[str, int] = {

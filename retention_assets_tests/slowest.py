@@ -1,33 +1,41 @@
-"""Report the tests that took above three seconds, by the times that pytest wrote down, and which of them nobody expects.
+"""Report where the tests spend their time, by the times that pytest wrote down: seconds by folder, and the slowest tests.
 
 python -m retention_assets_tests.slowest .venv/tests.xml
 
-Belongs here: the list of those that may. Nothing fails by it: how long a test takes depends on the machine and on what else it does.
+Nothing fails by it: how long a test takes depends on the machine and on what else it does.
 """
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from xml.etree import ElementTree
 
-SECONDS, MOST = 3.0, 60
-# Beginnings of names, and what takes long in these tests.
-EXPECTED: Mapping[str, str] = {}
+# seconds above which a test counts as slow, and how many are shown
+SLOW, SHOWN = 3.0, 30
 
 
-def slow_tests(file: Path) -> list[tuple[float, str]]:
+def times_of(file: Path) -> list[tuple[float, str]]:
     """Seconds and names, the slowest first; what fixtures take counts for the first test that asks for them."""
     cases = ElementTree.parse(file).getroot().iter("testcase")
-    times = ((float(case.get("time", 0)), f"{case.get('classname')}.{case.get('name')}") for case in cases)
-    return sorted(((seconds, name) for seconds, name in times if seconds > SECONDS), reverse=True)
+    return sorted(((float(case.get("time", 0)), f"{case.get('classname')}.{case.get('name')}") for case in cases), reverse=True)
+
+
+def folder_of(name: str) -> str:
+    """Folder of a test below that of all tests, or the module of one that is in none."""
+    return name.split(".")[1]
 
 
 def main(arguments: Sequence[str]) -> None:
-    slow, expected = slow_tests(Path(*arguments)), tuple(EXPECTED)
-    for seconds, name in slow:
-        sys.stdout.write(f"{seconds:6.1f} s  {name}{'' if name.startswith(expected) else '  (not expected)'}\n")
-    unexpected = sum(not name.startswith(expected) for _, name in slow)
-    sys.stdout.write(f"{len(slow)} tests took above {SECONDS:g} s, {unexpected} of them unexpected; at most {MOST} are to.\n")
+    times, by_folder = times_of(Path(*arguments)), defaultdict[str, float](float)
+    for seconds, name in times:
+        by_folder[folder_of(name)] += seconds
+    for total, folder in sorted(((total, folder) for folder, total in by_folder.items()), reverse=True):
+        sys.stdout.write(f"{total:7.1f} s  {folder}\n")
+    for seconds, name in times[:SHOWN]:
+        sys.stdout.write(f"{seconds:7.1f} s  {name}\n")
+    slow = sum(seconds > SLOW for seconds, _ in times)
+    sys.stdout.write(f"{slow:,} of {len(times):,} tests took above {SLOW:g} s.\n")
 
 
 if __name__ == "__main__":
