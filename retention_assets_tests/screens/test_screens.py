@@ -386,6 +386,7 @@ def test_all_partitions_of_all_assets_are_one_run(page: Page, site: Site) -> Non
     (run,) = site.instance.get_runs(dg.RunsFilter(tags={"dagster/backfill": backfill.backfill_id}))
     page.goto(f"{site.url}/runs/{run.run_id}")
     page.see("Success", "6 assets", "15 checks", "retention")
+    pictured(page, "run-of-all-datasets", 620, 1280)
     page.goto(f"{site.url}/assets/candidate_marks")
     page.see("all partitions of the run", "all: newly marked")
     pictured(page, "page-of-all-datasets", 700, 1280, top="all partitions of the run")
