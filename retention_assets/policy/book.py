@@ -46,7 +46,7 @@ class Stored:
 
 
 def canonical(item: BookItem) -> str:
-    """Render an entry as text that is equal for equal meaning (`30d` and `P30D`), without how it is to be loaded.
+    """Render an entry as text that is equal for equal meaning (`30d` and `P30D`), without its `force_overwrite`.
 
     Defaults are written out, so that a stored version keeps its meaning when a later release has other defaults.
     """
@@ -62,7 +62,8 @@ def digest_of(content: str) -> str:
 
 
 def as_loaded(item: BookItem) -> Loaded:
-    kind = "DataHub" if item.name.startswith(PREFIX) else "visibility" if item.name.startswith(VISIBILITY_PREFIX) else None
+    kinds = {PREFIX: "DataHub", VISIBILITY_PREFIX: "visibility"}
+    kind = next((kind for prefix, kind in kinds.items() if item.name.startswith(prefix)), None)
     if isinstance(item, Policy) and kind:
         what = f"has a name that begins with {item.name.partition(':')[0]}:, which is how {kind} entries are named"
         raise BadInput(Problem(what, policy=item.name, key="name", expected="a name of your own"))
@@ -87,11 +88,11 @@ def sentence_of(item: BookItem) -> str:
 
 
 def scope_of(name: str, content: str, stores: Collection[str] = ()) -> Datasets:
-    """Datasets that an entry can reach. One that is not understood any more may have reached all."""
+    """Datasets that an entry can reach: all, where this release can't parse it."""
     item = item_of(name, content)
     if item is None:
         return EVERYWHERE
     if not isinstance(item, AspectEntry):
         return item.datasets
-    about = f"{item.entity}.{item.aspect}"
-    return Datasets(include=tuple(f"{escape_glob(store)}/{about}" for store in sorted(stores)) or (f"*/{about}",))
+    pattern = f"{item.entity}.{item.aspect}"
+    return Datasets(include=tuple(f"{escape_glob(store)}/{pattern}" for store in sorted(stores)) or (f"*/{pattern}",))

@@ -64,7 +64,7 @@ class TimeRetention(Value):
 
 
 class AspectRetention(Value):
-    """Rule about what is kept: everything, or what `version` and `time` say, each of which keeps alone."""
+    """Versions that are kept: all, or those that `version` or `time` keeps."""
 
     indefinite: Annotated[IndefiniteRetention | None, BeforeValidator(_present)] = None
     version: Annotated[VersionRetention | None, BeforeValidator(_present)] = None
@@ -145,23 +145,24 @@ def _as_policy(entry: AspectEntry, datasets: Sequence[str], current_counts: bool
     if kept.indefinite is not None:
         return KeepAll(name=entry.name, description=sentence(entry), datasets=Datasets(include=tuple(datasets)))
     # The current version is protected anyway. It comes on top of `maxVersions`, unless the store says that it counts.
-    beside = 0 if current_counts else 1
+    uncounted = 0 if current_counts else 1
     return Policy(
         name=entry.name,
         description=sentence(entry, current_counts),
         datasets=Datasets(include=tuple(datasets)),
         select=Selection(
             older_than=OlderThan(age=_age(kept.time)) if kept.time else None,
-            beyond=Beyond(transactions=kept.version.max_versions + beside) if kept.version else None,
+            beyond=Beyond(transactions=kept.version.max_versions + uncounted) if kept.version else None,
         ),
         force_overwrite=entry.force_overwrite,
     )
 
 
 def policies_for(entries: Sequence[AspectEntry], datasets: Iterable[str], current_counts: bool = False) -> list[Policy]:
-    """Build a policy for each entry that wins any dataset `store/entity.aspect`, over exactly those, in the entries' order.
+    """Build a policy for each entry that wins any dataset `store/entity.aspect`, about those, in the entries' order.
 
-    No entry selects a dataset whose name has another form. An `indefinite` entry marks nothing, and is the reason why.
+    No entry selects a dataset whose name has another form. An `indefinite` entry becomes a `KeepAll`. With
+    `current_counts` the store counts the current version among `maxVersions`.
     """
     by_key = {entry.key: entry for entry in entries}
     won: dict[Key, list[str]] = {key: [] for key in by_key}
@@ -175,10 +176,10 @@ def policies_for(entries: Sequence[AspectEntry], datasets: Iterable[str], curren
 
 def sentence(entry: AspectEntry, current_counts: bool = False) -> str:
     kept = entry.config.retention
-    about = "every aspect" if entry.aspect == ALL else f"aspect {entry.aspect}"
-    about += " of every entity" if entry.entity == ALL else f" of entity {entry.entity}"
+    aspects = "every aspect" if entry.aspect == ALL else f"aspect {entry.aspect}"
+    aspects += " of every entity" if entry.entity == ALL else f" of entity {entry.entity}"
     if kept.indefinite is not None:
-        return f"Keeps every version of {about}."
+        return f"Keeps every version of {aspects}."
     lines = []
     if kept.version and kept.version.max_versions == 1:
         lines.append("is not the current one" if current_counts else "is not the newest one before the current one")
@@ -187,7 +188,7 @@ def sentence(entry: AspectEntry, current_counts: bool = False) -> str:
         lines.append(f"is not among the newest {kept.version.max_versions:,} versions{which}")
     if kept.time:
         lines.append(f"is more than {_age(kept.time).words()} old")
-    return f"Marks a version of {about} when it {' and '.join(lines)}. The current version always stays."
+    return f"Marks a version of {aspects} when it {' and '.join(lines)}. The current version always stays."
 
 
 def escape_glob(name: str) -> str:

@@ -71,7 +71,7 @@ class Duration:
 
     @property
     def _amounts(self) -> tuple[int, ...]:
-        """Years, months, days, hours, minutes, seconds."""
+        """Number of years, months, days, hours, minutes and seconds."""
         hours, rest = divmod(self.seconds, 3600)
         return self.months // 12, self.months % 12, self.days, hours, rest // 60, rest % 60
 
@@ -95,7 +95,7 @@ class Duration:
 
     @property
     def length(self) -> timedelta:
-        """Length from no particular day: a month is as long as the first ones of a year."""
+        """Length when it begins on 1 January 2000, to compare durations whose months differ."""
         return self.after(_FIRST_DAY) - _FIRST_DAY
 
 
@@ -182,8 +182,7 @@ def minute_in_utc(instant: datetime | None) -> str:
     return f"{minute_of(instant)} UTC" if instant else ""
 
 
-# Months and years differ in length. The first of these years contain a 29th of February; from the last on, there is none for
-# eight years.
+# Months and years differ in length: four years with a 29th of February, and one after which there is none for eight years.
 _DAYS = [
     datetime(year, 3, 1, tzinfo=UTC) + timedelta(days=day)
     for year, days in ((1999, 4 * 366), (2096, 366))

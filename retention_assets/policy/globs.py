@@ -51,10 +51,10 @@ def protecting(names: Sequence[str], globs: Iterable[str]) -> list[bool]:
     wanted = tuple(globs)
     composed = tuple(_composed(glob) for glob in wanted)
     matched = matching(names, (*wanted, *composed) if composed != wanted else wanted)
-    rest = [at for at, name in enumerate(names) if not (matched[at] or name.isascii())]
+    rest = [place for place, name in enumerate(names) if not (matched[place] or name.isascii())]
     if rest:
-        for at, is_meant in zip(rest, matching([_composed(names[at]) for at in rest], composed), strict=True):
-            matched[at] = is_meant
+        for place, is_meant in zip(rest, matching([_composed(names[place]) for place in rest], composed), strict=True):
+            matched[place] = is_meant
     return matched
 
 

@@ -55,7 +55,7 @@ def _glob(value: str) -> str:
     # Such a set matches nothing, and an exclude or a hold that matches nothing protects nothing.
     if "[" in _SET.sub("", value):
         raise InvalidValue("has a set without its end", "a closing ]", "Write [[] for the character itself.")
-    if any(low > high for inside in _SET.findall(value) for low, high in _RANGE.findall(inside)):
+    if any(low > high for characters in _SET.findall(value) for low, high in _RANGE.findall(characters)):
         raise InvalidValue("has an empty range", "a range from the lower character to the higher, such as [a-z]")
     return value
 
@@ -88,11 +88,11 @@ def _string_map(value: object) -> object:
 
 
 # Each machine has a zone of its own under these names.
-_OF_A_MACHINE = frozenset({"Factory", "localtime", "posixrules"})
+_LOCAL_ZONES = frozenset({"Factory", "localtime", "posixrules"})
 
 
 def _zone(value: str) -> str:
-    zones = available_timezones() - _OF_A_MACHINE
+    zones = available_timezones() - _LOCAL_ZONES
     if value not in zones:
         expected = "a name of the IANA database, the same on every machine, such as Europe/Berlin or UTC"
         raise InvalidValue("is not a time zone", expected, suggest(value, sorted(zones)))
@@ -133,13 +133,13 @@ Text = Annotated[str, Field(min_length=1)]
 
 
 def tuple_of(value: Any) -> Any:
-    # a list of YAML, for a strict model
+    # A strict model takes no list, and YAML has no tuples.
     return tuple(value) if isinstance(value, list) else value
 
 
 T = TypeVar("T")
-Some = Annotated[tuple[T, ...], BeforeValidator(tuple_of), Field(min_length=1)]
-Several = Annotated[tuple[T, ...], BeforeValidator(tuple_of)]
+Some = Annotated[tuple[T, ...], BeforeValidator(tuple_of), Field(min_length=1)]  # one or more
+Several = Annotated[tuple[T, ...], BeforeValidator(tuple_of)]  # none or more
 
 
 class Value(BaseModel):

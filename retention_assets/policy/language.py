@@ -34,7 +34,7 @@ V = TypeVar("V", Policy, Hold, RetainRule, VisibilityRule)
 
 
 class PolicyFile(Value):
-    """A policy file: what the JSON Schema for editors is generated from."""
+    """A policy file. The JSON Schema for editors is generated from it."""
 
     policies: Several[Policy] = ()
     holds: Several[Hold] = ()
@@ -47,7 +47,7 @@ class Policies:
     """Policies of the files in (file name, position) order, with holds, DataHub entries and visibility rules."""
 
     policies: tuple[Policy, ...] = ()
-    # retain rules follow the holds: they come and go with their files like these, and keep by condition instead of by name
+    # holds, then retain rules
     holds: tuple[Keeper, ...] = ()
     entries: tuple[AspectEntry, ...] = ()
     visibility: tuple[VisibilityRule, ...] = ()
@@ -83,9 +83,8 @@ def load_policies(
 ) -> Policies:
     """Read files and folders. `stores`, when given, are the store names that exist; others in an include are faults.
 
-    Other faults: a policy without a grace that may be about a store of `needing_grace`, one with `undo` that may be about a
-    store of `undo_faults`, and one that asks for branches and is only about stores without any. `branches` tells by store
-    name whether it has some.
+    Other faults: no grace where a store of `needing_grace` may match, `undo` where one of `undo_faults` may, and lines about
+    branches where no store that may match has any. `branches` tells by store name whether it has some; None: unknown.
     """
     documents = list(_documents(paths))
     problems: list[Problem] = []
@@ -180,7 +179,7 @@ def _read_parts(document: Document, list_: str, model: type[V], problems: list[P
 
 
 def _repeated(parts: Iterable[tuple[str | None, _Part]], key: str, what: str, expected: str) -> Iterator[Problem]:
-    # of parts by what has to be their own: a name, or datasets
+    # `parts` stand behind the value that no other part may have: a name, or datasets
     first: dict[str, _Part] = {}
     for own, part in parts:
         if own is not None and (other := first.setdefault(own, part)) is not part:
@@ -219,7 +218,8 @@ def _without_undo(policies: Sequence[tuple[_Part, Policy]], faults: Mapping[str,
 def _without_branches(policies: Sequence[tuple[_Part, Policy]], branches: Mapping[str, bool | None]) -> Iterator[Problem]:
     for part, policy in policies:
         stores = [store for store in branches if may_be_about(policy.datasets, store)]
-        for key in policy.lines_about_branches if stores and not any(branches[store] is not False for store in stores) else ():
+        has_branches = any(branches[store] is not False for store in stores)
+        for key in policy.lines_about_branches if stores and not has_branches else ():
             yield part.problem(
                 key,
                 f"asks for views or branches, and the datasets of {' and '.join(stores)} have none: it would select nothing",
@@ -249,23 +249,23 @@ def _unknown_stores(part: _Part, datasets: Datasets, stores: Collection[str] | N
 
 def rules_reaching(names: Sequence[str], scope: Datasets) -> list[str]:
     """Names that a scope could be about, in their order. Attributes are known only once a log is read, so all may fit."""
-    places = {name: at for at, name in enumerate(names)}
-    return [names[at] for at in sorted(_places(names, places, scope.include, scope.exclude))]
+    places = {name: place for place, name in enumerate(names)}
+    return [names[place] for place in sorted(_places(names, places, scope.include, scope.exclude))]
 
 
 def digests(names: Sequence[str], rules: Sequence[tuple[Datasets, str]]) -> list[str]:
     """Digest of the rules that could reach each name, whatever their order. A rule is a scope and its text."""
-    # by the globs of their scopes, include and exclude
+    # numbers of rules by the globs of their scopes, include and exclude
     rules_of: dict[tuple[tuple[str, ...], tuple[str, ...]], list[int]] = {}
     for number, (scope, _) in enumerate(rules):
         rules_of.setdefault((scope.include, scope.exclude), []).append(number)
-    places = {name: at for at, name in enumerate(names)}
+    places = {name: place for place, name in enumerate(names)}
     scopes = list(rules_of)
     # numbers of the scopes that reach each name
     reaching: list[list[int]] = [[] for _ in names]
     for number, globs in enumerate(scopes):
-        for at in _places(names, places, *globs):
-            reaching[at].append(number)
+        for place in _places(names, places, *globs):
+            reaching[place].append(number)
     digest_of: dict[tuple[int, ...], str] = {}
     for key in set(map(tuple, reaching)):
         numbers = sorted(rule for number in key for rule in rules_of[scopes[number]])
@@ -280,11 +280,11 @@ def _places(
     places = {by_name[glob] for glob in include if glob in by_name}
     # A hold reaches wider than a policy; judging a dataset once more does no harm.
     if patterns := [glob for glob in include if not (is_literal(glob) and glob.isascii())]:
-        places.update(at for at, matched in enumerate(protecting(names, patterns)) if matched)
+        places.update(place for place, matched in enumerate(protecting(names, patterns)) if matched)
     if places and exclude:
         order = sorted(places)
-        out = matching([names[at] for at in order], exclude)
-        return [at for at, is_out in zip(order, out, strict=True) if not is_out]
+        excluded = matching([names[place] for place in order], exclude)
+        return [place for place, is_excluded in zip(order, excluded, strict=True) if not is_excluded]
     return places
 
 

@@ -1,4 +1,4 @@
-"""Decisions of a load: for each entry of the files, or of another system, if it becomes the next version in the policy book."""
+"""Decisions of a load: whether an entry of the files, or of another system, becomes the next version in the book."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
@@ -41,12 +41,12 @@ class BookDecision:
         """Text for a person, if anything needs attention."""
         return self.reason if self.outcome is LoadOutcome.DRIFTED else None
 
-    def written(self, by: str, at: datetime) -> Stored:
+    def written(self, author: str, written_at: datetime) -> Stored:
         """Build the version of a WRITTEN entry. The system loads files, whoever starts it."""
         if self.outcome is not LoadOutcome.WRITTEN or self.loaded is None:
             raise ValueError(f"{self.name} is {self.outcome}, not written")
         version = self.stored.version + 1 if self.stored else 1
-        return Stored(self.name, self.loaded.content, self.loaded.digest, version, by, at, system=True)
+        return Stored(self.name, self.loaded.content, self.loaded.digest, version, author, written_at, system=True)
 
 
 def compare(
@@ -54,8 +54,7 @@ def compare(
 ) -> list[BookDecision]:
     """Decide about each entry: the loaded ones in their order, then those that are in the book alone, by name.
 
-    `stores` are the names of the `aspects` stores, over which DataHub entries reach; without any they reach over all
-    stores.
+    `stores` are the names of the `aspects` stores, whose datasets DataHub entries reach; without any they reach all stores.
     """
     newest = {version.name: version for version in sorted(stored, key=lambda version: version.version)}
     names = Counter(entry.name for entry in loaded)
@@ -63,14 +62,14 @@ def compare(
         raise BadInput([Problem("is loaded twice", policy=name, expected="each entry once") for name in twice])
     decisions = []
     for entry in loaded:
-        before = newest.get(entry.name)
-        outcome, reason = _judged(entry, before, overwrite_user_policies)
+        old = newest.get(entry.name)
+        outcome, reason = _judged(entry, old, overwrite_user_policies)
         scopes: tuple[Datasets, ...] = ()
         if outcome is LoadOutcome.WRITTEN:
-            new = scope_of(entry.name, entry.content, stores)
-            old = scope_of(before.name, before.content, stores) if before and not before.revoked else new
-            scopes = (new,) if old == new else (new, old)
-        decisions.append(BookDecision(entry.name, outcome, f"{_display_name(entry.name)} {reason}", entry, before, scopes))
+            new_scope = scope_of(entry.name, entry.content, stores)
+            old_scope = scope_of(old.name, old.content, stores) if old and not old.revoked else new_scope
+            scopes = (new_scope,) if old_scope == new_scope else (new_scope, old_scope)
+        decisions.append(BookDecision(entry.name, outcome, f"{_display_name(entry.name)} {reason}", entry, old, scopes))
     for absent in (newest[name] for name in sorted(newest.keys() - names.keys()) if not newest[name].revoked):
         reason = f"is in no file. Until it is revoked, this stays in force: {_last(absent)}."
         if absent.system:
@@ -142,21 +141,21 @@ class OutsideEntry:
 def decide_outside(
     newest: Iterable[Stored], entries: Sequence[OutsideEntry], source: str, forced: Collection[str] = ()
 ) -> list[BookDecision]:
-    """Decide about each entry, and about each that came from this source and is gone. Of people the last writer wins.
+    """Decide about each entry, and about each that came from this source and is gone. Between two people the later writer wins.
 
     `source` begins the name of whoever wrote an entry there; `forced` are the names that the files force.
     """
     stored = {old.name: old for old in newest}
     decisions = []
     for entry in entries:
-        loaded, before = entry.loaded, stored.get(entry.loaded.name)
-        outcome, reason = _judged_outside(entry, before, source, forced)
-        decisions.append(BookDecision(loaded.name, outcome, f"{_display_name(loaded.name)} {reason}", loaded, before))
+        loaded, held = entry.loaded, stored.get(entry.loaded.name)
+        outcome, reason = _judged_outside(entry, held, source, forced)
+        decisions.append(BookDecision(loaded.name, outcome, f"{_display_name(loaded.name)} {reason}", loaded, held))
     present = {entry.loaded.name for entry in entries}
-    gone = [old for old in stored.values() if old.name not in present and not old.revoked and _is_from(old, source)]
+    removed = [old for old in stored.values() if old.name not in present and not old.revoked and _is_from(old, source)]
     reason = "is no longer in DataHub, so it is no longer in force."
     return decisions + [
-        BookDecision(old.name, LoadOutcome.ABSENT, f"{_display_name(old.name)} {reason}", None, old) for old in gone
+        BookDecision(old.name, LoadOutcome.ABSENT, f"{_display_name(old.name)} {reason}", None, old) for old in removed
     ]
 
 

@@ -56,7 +56,7 @@ def _selection(value: Any) -> Any:
 
 
 class Limits(Value):
-    """Blast radius per dataset and evaluation: over any of them nothing of the policy is marked there."""
+    """Blast radius: a policy that would take more of a dataset in one evaluation marks nothing there."""
 
     transactions: Annotated[int | None, Field(gt=0, le=MOST)] = None
     bytes: Annotated[int | None, Field(gt=0, le=MOST)] = None
@@ -74,7 +74,7 @@ class Limits(Value):
 
 
 class Sweep(Value):
-    """How the marks of a policy are swept."""
+    """Mode and pace by which marks of a policy are swept."""
 
     mode: Annotated[Literal["delete", "ttl"], Field(description="ttl lets the store expire rows by itself.")] = "delete"
     batch: Annotated[int, Field(gt=0, le=MOST)] = 500
@@ -177,9 +177,9 @@ class Policy(Value):
 
 
 class KeepAll(Policy):
-    """A rule that selects nothing. It is about something all the same, and so the reason why that stays can name it.
+    """A policy that keeps its datasets: it selects nothing, and is named as the reason why they stay.
 
-    Its `select` is one that nothing meets, should anybody take it for any other policy.
+    No transaction meets its `select`, in case it is evaluated like other policies.
     """
 
     select: Selection = Selection(status=("OPEN",))
@@ -254,7 +254,7 @@ Keeper = Hold | RetainRule
 
 
 def named_holds(keepers: Iterable[Keeper]) -> tuple[Hold, ...]:
-    """Holds among them: these keep by name, without a look at the log."""
+    """Holds without the retain rules: they keep by name, without a look at the log."""
     return tuple(keeper for keeper in keepers if isinstance(keeper, Hold))
 
 
@@ -262,7 +262,7 @@ VISIBILITY_PREFIX = "visibility:"
 
 
 class VisibilityRule(Value):
-    """For how long the history of some datasets stays readable. Of several that are about a dataset the longest counts."""
+    """Time for which the history of some datasets stays readable. If several rules match a dataset, the longest counts."""
 
     datasets: Datasets
     retention: Annotated[Age, Field(description="How long history stays readable, counted back from each evaluation.")]
@@ -270,7 +270,7 @@ class VisibilityRule(Value):
 
     @property
     def name(self) -> str:
-        """Named by its datasets: the same datasets with another retention are the next version of one entry."""
+        """Name by the datasets: the same datasets with another retention are the next version of one entry."""
         text = ", ".join(sorted(set(self.datasets.include)))
         if self.datasets.exclude:
             text += f" without {', '.join(sorted(set(self.datasets.exclude)))}"

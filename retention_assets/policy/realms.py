@@ -1,4 +1,4 @@
-"""Realms: their names, and the system's policy that purges one, with its holds on PURGED and reserved realms."""
+"""Realms: their names, the policy that purges one, and the holds on PURGED and reserved realms."""
 
 import re
 from collections.abc import Collection, Mapping
@@ -32,7 +32,7 @@ def is_within(name: str, realm: str) -> bool:
 
 
 def is_reserved(name: str) -> bool:
-    """Nothing of a reserved realm is ever marked."""
+    """True for a realm of which nothing is ever marked."""
     return name.startswith(RESERVED) and not is_within(name, SYSTEM)
 
 

@@ -35,7 +35,7 @@ PERIODS = {"hourly": "hour", "daily": "day", "weekly": "week", "monthly": "month
 
 
 class AttributeTime(Value):
-    """A time that the transaction carries itself, in an attribute: an instant with a zone."""
+    """An instant with a zone, in an attribute of the transaction."""
 
     attribute: Text
 
@@ -73,10 +73,10 @@ def names_times(condition: Condition | None) -> bool:
 
 
 class Newest(Value):
-    """The newest of something, counted on every live branch; what is kept stays readable, as if tagged."""
+    """The newest transactions by number or period, counted on every live branch; they stay readable, as if tagged."""
 
-    countable: ClassVar[str] = "transactions: N"
-    # A count keeps the states that its transactions end, and not these alone; periods always do.
+    countable: ClassVar[str] = "transactions: N"  # keys that count, for errors
+    # True: each counted transaction is kept with the whole view that it ends. Periods keep whole views in any case.
     keeps_states: ClassVar[bool] = True
     transactions: Annotated[Count, Field(description="The newest N data transactions.")] = None
     hourly: Annotated[Count, Field(description="The newest of each of the N newest hours with a data transaction.")] = None
@@ -119,7 +119,7 @@ class Newest(Value):
 
 
 class Beyond(Newest):
-    """Outside the newest of something. Several keys keep together: a transaction goes only if it is beyond each of them."""
+    """Transactions that are not among the newest. If several keys are set, a transaction goes only if it is beyond each."""
 
     countable = "views: N, transactions: N, bytes: 10GiB"
     keeps_states = False

@@ -170,8 +170,8 @@ def _newest(counts: Newest) -> list[str]:
 
 
 def _counted(counts: Newest) -> str:
-    among = f", counting only those where {counts.where.text}" if counts.where else ""
-    return among + (f", separately for each {_listed(counts.per)}" if counts.per else "")
+    condition = f", counting only those where {counts.where.text}" if counts.where else ""
+    return condition + (f", separately for each {_listed(counts.per)}" if counts.per else "")
 
 
 def _limits(limits: Limits) -> str:
