@@ -42,13 +42,13 @@ class Listing:
     away: dict[str, str]
     # by dataset; changes whenever the log of the dataset changes
     tokens: Mapping[str, str] = field(default_factory=dict)
-    scanned: frozenset[str] = frozenset()
+    scanned: frozenset[str] = frozenset()  # stores whose datasets are those of their last scan
 
 
 def list_datasets(retention: Environment, stores: Collection[str] | None = None, *, with_tokens: bool = False) -> Listing:
     """List the datasets of all stores, or of some. A store that is away hides only its own datasets.
 
-    `with_tokens` a store that can't give them is away, and a failed scan is tried again after a while.
+    With `with_tokens` a store that can't give them is away as well, and a failed scan is tried again after a while.
     """
     names, tokens, away = list[str](), dict[str, str](), dict[str, str]()
     for settings in retention.settings.stores:
@@ -69,7 +69,7 @@ def list_datasets(retention: Environment, stores: Collection[str] | None = None,
 
 def _names(retention: Environment, store: Store, retry: timedelta | None = None) -> Sequence[str]:
     # A scanned store is listed by its newest whole scan, as listing it anew may take hours. Raises where the newest scan
-    # failed; with `retry` only until that long has passed.
+    # failed; with `retry` only while it ended less than that time ago.
     settings = retention.settings.store(store.name)
     with retention.ledger_if_any() if isinstance(settings, ObjectsSettings) else nullcontext() as ledger:
         newest = ledger.scans.newest_ended(store.name) if ledger else None
@@ -87,9 +87,9 @@ def datasets_to_evaluate(
 ) -> dict[str, ChangeReason]:
     """Pick the datasets to judge now, the one longest unseen first. `rules` are digests of the rules that can reach each.
 
-    What time may change waits for the next full `granularity`, so that datasets come together; what somebody asked for does
-    not wait. A look that lies further in the future than clocks differ is ignored. Time alone brings no scanned dataset
-    back: some object turns old enough in every hour, and the daily token brings it anyway.
+    A dataset that a rule changes in time waits for the next full `granularity`, so that several are judged together; one that
+    somebody asked for does not wait. A look further in the future than `max_skew` is ignored. Scanned datasets are never
+    picked because of time: some object turns old enough in every hour, and their daily token picks them anyway.
     """
     names, tokens, digests = (looks[name].to_pylist() for name in ("dataset", "token", "rules"))
     looked_at, next_look = (as_micros(looks[name]).tolist() for name in ("looked_at", "next_look"))
@@ -101,19 +101,21 @@ def datasets_to_evaluate(
     def reason_of(name: str, digest: str) -> ChangeReason | None:
         if name not in known:
             return ChangeReason.NEW
-        token, before, looked, then = known[name]
+        token, last_digest, looked, next_due = known[name]
         if token is None or name not in present.tokens:
             return ChangeReason.UNTOLD
         if token != present.tokens[name]:
             return ChangeReason.LOG
-        if digest != before:
+        if digest != last_digest:
             return ChangeReason.RULES
-        is_put_off = then > looked and store_of(name) in present.scanned
-        if NEVER < then <= (full if then > looked else time) and not is_put_off:
+        is_by_time = next_due > looked  # otherwise somebody asked for it
+        is_put_off = is_by_time and store_of(name) in present.scanned
+        if NEVER < next_due <= (full if is_by_time else time) and not is_put_off:
             return ChangeReason.TIME
         return None if oldest < looked <= newest else ChangeReason.LONG_AGO
 
-    reasons = {name: reason for name, digest in zip(present.names, rules, strict=True) if (reason := reason_of(name, digest))}
+    all_reasons = {name: reason_of(name, digest) for name, digest in zip(present.names, rules, strict=True)}
+    reasons = {name: reason for name, reason in all_reasons.items() if reason}
     return dict(sorted(reasons.items(), key=lambda one: known[one[0]][2] if one[0] in known else NEVER))
 
 
@@ -121,9 +123,9 @@ def as_globs(names: Sequence[str], present: Listing) -> list[str]:
     """Shorten a selection for a run: a whole store becomes one glob, everything becomes `*`."""
     if len(names) == len(present.names) and not present.away:
         return ["*"]
-    wanted, there = by_store(names), by_store(present.names)
+    wanted, listed = by_store(names), by_store(present.names)
     globs: list[str] = []
     for store, chosen in sorted(wanted.items()):
-        is_whole = len(chosen) == len(there[store]) > 1
+        is_whole = len(chosen) == len(listed[store]) > 1
         globs += [f"{escape_glob(store)}/*"] if is_whole else [escape_glob(name) for name in sorted(chosen)]
     return globs

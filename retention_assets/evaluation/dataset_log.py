@@ -21,7 +21,7 @@ from retention_assets.ledger.mark_rows import OUTCOMES, STATUSES, schema_of
 from retention_assets.stores.logs import read_lines, read_some_lines, tell_swept
 from retention_assets.stores.protocol import FindData, Only, Reads, Store, StoreFailed, call_store, data_finder
 
-# more names than this take longer to compare than a person waits
+# names compared for a suggestion; more take longer than a person waits
 MOST_COMPARED = 100_000
 
 

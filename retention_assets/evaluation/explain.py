@@ -96,9 +96,9 @@ class Explanation:
     more_branches: int
     tags: tuple[str, ...]
     policies: tuple[PolicyAnswer, ...]
-    # who refers to it, where its store was asked about it alone
+    # referrers, where its store was asked about it alone
     witnesses: tuple[str, ...] = ()
-    # which of its data goes with it, and who needs the rest, where its store can tell
+    # sentences about data that goes with it, and who needs the rest, where its store can tell
     needs: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
@@ -112,22 +112,22 @@ def explain(
     read = only_dataset(log, dataset)
     rows, described = read.transactions, read.attributes
     own = table_windows(described)
-    at = pc.index(rows["transaction"], transaction).as_py()
-    if at < 0:
+    row_number = pc.index(rows["transaction"], transaction).as_py()
+    if row_number < 0:
         names = rows["transaction"].to_pylist()[:MOST_COMPARED]
         what = f"transaction '{transaction}' is not in the log of {dataset}"
         raise BadInput(Problem(what, remedy=did_you_mean(transaction, names)))
-    about = replace(rules, policies=tuple(p for p in rules.policies if selects_dataset(p.datasets, dataset, described)))
-    verdicts = candidate_marks(read.transactions, read.datasets, about.policies, about.holds, as_of, known)
-    mark = verdicts.slice(at, 1).to_pylist()[0]
+    matching = replace(rules, policies=tuple(p for p in rules.policies if selects_dataset(p.datasets, dataset, described)))
+    verdicts = candidate_marks(read.transactions, read.datasets, matching.policies, matching.holds, as_of, known)
+    mark = verdicts.slice(row_number, 1).to_pylist()[0]
     history = History(rows, micros(as_of), copied_datasets(read.datasets))
     scopes = ScopeTable(history)
-    position = int(history.positions[at])
-    row = rows.slice(at, 1).to_pylist()[0]
+    position = int(history.positions[row_number])
+    row = rows.slice(row_number, 1).to_pylist()[0]
     attributes = dict(row["attributes"] or ())
     holders = _holders(history, position).tolist()
-    answers = tuple(_answer(policy, scopes, position, as_of, own) for policy in about.policies)
-    # the words of each policy's first line that does not hold: about periods they say more than the reason does
+    answers = tuple(_answer(policy, scopes, position, as_of, own) for policy in matching.policies)
+    # the first line of each policy that does not hold: about periods its words say more than the reason does
     unmet = {answer.policy: line.words for answer in answers for line in reversed(answer.lines) if not line.holds}
     reasons = []
     for reason in mark["reasons"]:
@@ -201,17 +201,17 @@ def _summary(mark: dict[str, Any], views: tuple[BranchView, ...]) -> str:
     if verdict == "mark":
         return f"Policy '{policy}' selects it and nothing protects it: it will be marked, and swept when its grace is over."
     latest = [view.branch for view in views if view.view == 0]
-    behind = [view.branch for view in views if view.view]
-    if latest and behind and any(reason["code"] == "LATEST_VIEW" for reason in mark["reasons"]):
+    older = [view.branch for view in views if view.view]
+    if latest and older and any(reason["code"] == "LATEST_VIEW" for reason in mark["reasons"]):
         return (
-            f"Policy '{policy}' selects it, and branch '{behind[0]}' does not need it. But branch '{latest[0]}' shares it "
+            f"Policy '{policy}' selects it, and branch '{older[0]}' does not need it. But branch '{latest[0]}' shares it "
             "and has it in its latest view. One branch that needs it is enough to spare it."
         )
     return f"Policy '{policy}' selects it, but something protects it: it is spared."
 
 
-# why no policy looks at an object of this class
-_OF_CLASS = {
+# by the class of an object: why no policy applies to it
+_CLASS_SENTENCES = {
     "young": "It is younger than `min_age` of its store, so no policy applies yet.",
     "unknown_kind": "Its kind is not in `known_kinds` of its store, so no policy applies.",
     "unhandled": "No source of references covers its realm, so no policy applies.",
@@ -225,7 +225,7 @@ def _summary_of_object(kind: str, attributes: Mapping[str, str]) -> str | None:
     if witnesses := attributes.get(WITNESS):
         first, *more = witnesses.splitlines()
         return f"It is referenced by {first}{f', and {len(more)} more' if more else ''}. It stays as long as that is so."
-    return _OF_CLASS.get(attributes.get("class", ""))
+    return _CLASS_SENTENCES.get(attributes.get("class", ""))
 
 
 def _summary_of_marked(explanation: Explanation, life: TransactionLife) -> str:
@@ -243,14 +243,14 @@ def _holders(history: History, position: int) -> Ints:
     # Ranks of the branches that hold a position, by subtree, without trying each.
     if history.independent[position]:
         return np.array([], dtype=np.int64)
-    at = position
+    anchor = position
     if not history.committed[position]:
-        at = int(history.anchors[np.searchsorted(history.loose, position)])
+        anchor = int(history.anchors[np.searchsorted(history.loose, position)])
     refs = history.branches
-    if at < 0:
+    if anchor < 0:
         dataset = np.searchsorted(history.starts, position, side="right") - 1
         return np.sort(refs.rank[refs.dataset == dataset])
-    return np.sort(refs.rank[_lie_below(history, refs.position, at)])
+    return np.sort(refs.rank[_lie_below(history, refs.position, anchor)])
 
 
 def _lie_below(history: History, positions: Ints, position: int) -> Bools:
@@ -264,11 +264,11 @@ def _branch_view(history: History, rank: int, position: int) -> BranchView:
     scope = ScopeColumns(history, history.branches.rank == rank)
     if not scope.held[position]:
         return BranchView(name, None, None, None, "in no view, because it is not committed")
-    view, newer, left = int(scope.view[position]), int(scope.newer[position]), int(scope.superseded_at[position])
-    left_at = None if left == NEVER else text_of(from_micros(left))
+    view, newer, end = int(scope.view[position]), int(scope.newer[position]), int(scope.superseded_at[position])
+    left_at = None if end == NEVER else text_of(from_micros(end))
     words = "in the latest view, which protects it"
     if view:
-        left_then = minute_in_utc(from_micros(left))
+        left_then = minute_in_utc(from_micros(end))
         words = f"{count(view, 'view')} behind the latest one, which it left at {left_then}; nothing protects it here"
     words += f" ({count(newer, 'newer data transaction')})"
     words += ", and an open transaction follows" if scope.open_after[position] else ""
@@ -288,6 +288,7 @@ def _answer(policy: Policy, scopes: ScopeTable, position: int, as_of: datetime, 
             continue
         reason = _why_kept(policy, line, scopes.history, position) if refused else ""
         explained = ExplainedLine(line.key, not refused, reason, value, line.branches)
+        # of several judgements of one line the first that refuses counts
         first = answers.setdefault((line.key, line.branches), explained)
         if first.holds and refused:
             answers[line.key, line.branches] = explained
@@ -316,6 +317,7 @@ def _why_kept(policy: Policy, line: policy_rules.SelectorLine, history: History,
 
 
 def _written(policy: Policy, line: policy_rules.SelectorLine) -> str | None:
+    # the line's value in the policy file; None where it has none
     window = next((window for window in policy.branches.windows if window.match == line.branches), None)
     part: BaseModel | None = window if line.branches is not None else policy
     for name in line.key.split(".")[:-1]:
@@ -324,15 +326,17 @@ def _written(policy: Policy, line: policy_rules.SelectorLine) -> str | None:
     if part is None or name not in part.model_fields_set:
         return None
     value = part.model_dump(mode="json", exclude_none=True)[name]
-    return " ".join(f"{key}: {item}" for key, item in value.items()) if isinstance(value, dict) else str(value)
+    if not isinstance(value, dict):
+        return str(value)
+    return " ".join(f"{key}: {item}" for key, item in value.items())
 
 
 _FEW = 5
 _ROW = ("transaction", "type", "closed_at", "bytes")
 # marked but will be spared: a hold, a branch, a tag or a changed policy keeps it
 STAYS = "MARKED, stays"
-# words about what a sweep took, by state
-_OVER = {
+# by state: what became of the data that a sweep took
+_SWEPT_SENTENCES = {
     "SWEPT": DELETED, "SET_ASIDE": "`retention restore` brings it back.", "HIDDEN": "Its place keeps readable versions of it.",
 }  # fmt: skip
 # transactions and bytes by state
@@ -355,16 +359,15 @@ class DatasetSummary:
 
     dataset: str
     as_of: datetime
-    # of the log; none without a log
+    # rows and bytes of the log; 0 without a log
     transactions: int = 0
     bytes: int = 0
     in_log: bool = False
     states: Counts = field(default_factory=dict)
-    # oldest that are not deleted
+    # the oldest that are not deleted, and the newest of all
     oldest: tuple[SummaryRow, ...] = ()
     newest: tuple[SummaryRow, ...] = ()
-    # marks that fall due next
-    next_due: tuple[dict[str, Any], ...] = ()
+    next_due: tuple[dict[str, Any], ...] = ()  # marks that fall due next
     policies: tuple[tuple[str, str], ...] = ()
     holds: tuple[str, ...] = ()
 
@@ -381,7 +384,7 @@ def summarize_dataset(
     states = _states(log.transactions, marks, verdicts["verdict"].cast(pa.string()))
     judged = log.transactions.select(_ROW).append_column("state", states).append_column("reasons", verdicts["reasons"])
     stay = judged.filter(pc.equal(judged["state"], STAYS))["transaction"]
-    there = judged.filter(pc.invert(pc.is_in(judged["state"], pa.array(["SWEPT", *UNDELETED]))))
+    undeleted = judged.filter(pc.invert(pc.is_in(judged["state"], pa.array(["SWEPT", *UNDELETED]))))
     counts = _count(judged, "state")
     return DatasetSummary(
         dataset=dataset,
@@ -390,7 +393,7 @@ def summarize_dataset(
         bytes=sum(size for _, size in counts.values()),
         in_log=True,
         states=counts,
-        oldest=_rows(there.slice(0, _FEW)) if len(there) > _FEW else (),
+        oldest=_rows(undeleted.slice(0, _FEW)) if len(undeleted) > _FEW else (),
         newest=_rows(judged.slice(max(0, len(judged) - _FEW)))[::-1],
         next_due=_next_due(marks, fates, frozenset(stay.to_pylist())),
         policies=tuple((policy.name, sentence(policy)) for policy in policies),
@@ -399,7 +402,7 @@ def summarize_dataset(
 
 
 def _marks(ledger: Ledger, dataset: str) -> pa.Table:
-    # what a sweep did not delete stands under its outcome
+    # a mark whose data was not deleted stands under its outcome
     marks = ledger.marks.table([dataset], columns=(*MARK_ROWS.names, "outcome"))
     is_there = pc.is_in(marks["outcome"], pa.array(UNDELETED))
     statuses = pc.if_else(is_there, marks["outcome"], marks["status"])
@@ -418,23 +421,23 @@ def _states(rows: pa.Table, marks: pa.Table, verdicts: pa.ChunkedArray) -> pa.Ch
     same = living.filter(pa.array(is_in_log(living, rows), pa.bool_())).sort_by("id")
     # without times on either mark, the newer one counts
     newest = same.take(pa.array(range(len(same) - 1, -1, -1), pa.int64()))
-    at = pc.index_in(rows["transaction"], value_set=newest["transaction"].combine_chunks())
-    verdict, status = verdicts.combine_chunks(), newest["status"].combine_chunks().take(at.combine_chunks())
+    places = pc.index_in(rows["transaction"], value_set=newest["transaction"].combine_chunks())
+    verdict, status = verdicts.combine_chunks(), newest["status"].combine_chunks().take(places.combine_chunks())
     stays = pc.and_(pc.equal(status, "MARKED"), pc.not_equal(verdict, "mark"))
     return pc.coalesce(pc.if_else(stays, STAYS, status), verdict)
 
 
-def _count(rows: pa.Table, by: str) -> dict[str, tuple[int, int]]:
-    sums = sorted(sums_by(rows, [by]), key=lambda row: row[by])
-    return {row[by]: (row["transactions"], row["bytes"]) for row in sums}
+def _count(rows: pa.Table, column: str) -> dict[str, tuple[int, int]]:
+    sums = sorted(sums_by(rows, [column]), key=lambda row: row[column])
+    return {row[column]: (row["transactions"], row["bytes"]) for row in sums}
 
 
 def _next_due(marks: pa.Table, fates: Fates, stay: Collection[str]) -> tuple[dict[str, Any], ...]:
     waiting = marks.filter(pc.is_in(marks["status"], pa.array(["MARKED", "SWEEPING"])))
     batches = waiting.sort_by([("due_at", "ascending"), ("id", "ascending")]).to_batches(1_000)
     rows = (row for batch in batches for row in batch.to_pylist() if row["transaction"] not in stay)
-    going = ({**row, "due_at": fate.at} for row in rows if (fate := fates.of(row)).goes)
-    return tuple(islice(going, _FEW))
+    due = ({**row, "due_at": fate.at} for row in rows if (fate := fates.of(row)).goes)
+    return tuple(islice(due, _FEW))
 
 
 def _rows(judged: pa.Table) -> tuple[SummaryRow, ...]:
@@ -442,7 +445,7 @@ def _rows(judged: pa.Table) -> tuple[SummaryRow, ...]:
 
 
 def _why(row: Mapping[str, Any]) -> str:
-    if (over := _OVER.get(row["state"])) is not None:
-        return over
+    if (swept := _SWEPT_SENTENCES.get(row["state"])) is not None:
+        return swept
     reasons = " ".join(Reason[reason["code"]].text(reason["witness"]) or "" for reason in row["reasons"]).strip()
     return f"{SCHEDULED} {reasons}" if row["state"] in ("MARKED", "SWEEPING") else reasons

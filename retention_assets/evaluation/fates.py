@@ -45,10 +45,10 @@ class Fate:
 
 
 class Fates:
-    # `book`: newest version of every entry, including revoked ones
+    # `book`: the newest version of every entry, also of revoked ones
     def __init__(self, book: Sequence[Stored], keepers: Sequence[Keeper], as_of: datetime) -> None:
         live = [keeper for keeper in keepers if keeper.is_live(as_of)]
-        # Only a log has the attributes that these holds ask for, and what meets the lines of a retain rule.
+        # Names of keepers whose answer needs the log: its attributes, or the lines of a retain rule.
         rules = [rule.name for rule in live if isinstance(rule, RetainRule)]
         self.unclear = (*(hold.name or "" for hold in named_holds(live) if hold.datasets.with_), *rules)
         in_force = [entry for entry in book if not entry.revoked]

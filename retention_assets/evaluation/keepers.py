@@ -26,16 +26,14 @@ class Keepers:
     ledger: Ledger | None
     # holds and retain rules in the policy files as they are at the call
     in_files: Callable[[], Sequence[Keeper]] = tuple
-    # Folders of these files: what the record has of them alone does not count. None: everything recorded counts.
+    # Folders of `in_files`: recorded keepers of these folders alone do not count. None: all recorded ones count.
     folders: frozenset[str] | None = None
-    # counted whatever becomes of their files: nobody here reads these
+    # they count even if their files change: nothing here reads these
     kept: tuple[Keeper, ...] = ()
 
     @classmethod
     def of_settings(cls, ledger: Ledger | None, settings: Settings) -> Self:
-        """Go by the policy files of the settings, if there are any, and by what other folders brought until these are read
-        without it.
-        """
+        """Go by the policy files of the settings, if there are any, and by the recorded keepers of other folders."""
         return cls(ledger, partial(keepers_in_files, settings), frozenset(folders_of_policies(settings)))
 
     @classmethod
@@ -89,7 +87,7 @@ def read_policies(settings: Settings, paths: Sequence[Path] = ()) -> Policies:
     policies = load_policies(
         paths or settings.policies, stores, settings.needing_grace, settings.branches, settings.undo_faults
     )
-    # what changed while it was parsed is not known by its digest
+    # not remembered if a file changed while it was parsed
     if digest is not None and digest == _digest_of(settings.policies):
         _last = _Parsed(settings, digest, policies)
     return policies

@@ -1,4 +1,4 @@
-"""Lives of the transactions of a dataset, without those of hidden history."""
+"""Lives of the transactions of a dataset; those before its visibility mark can be left out."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -28,16 +28,15 @@ from retention_assets.stores.protocol import FindData
 
 
 def _visible_rows(rows: pa.Table, views: pa.Table, visible_from: datetime) -> Bools:
-    # Transactions that a reader who keeps to the visibility mark can still read, given the dataset's `branch_views`. In a view:
-    # visible if it is current on some live branch at an instant not before the mark. Pinned by a tag or OPEN: visible. In no
-    # view (ABORTED, on no branch, a RECORD or OBJECT): visible if it closed, or was opened and never closed, at the mark or
-    # later.
+    # Transactions that a reader may still read by the visibility mark, given the dataset's `branch_views`: those OPEN or pinned
+    # by a tag, those in a view that was current on some live branch at the mark or later, and those in no view (ABORTED, on no
+    # branch, a RECORD or OBJECT) that closed, or were opened and never closed, at the mark or later.
     mark = micros(visible_from)
     in_view = flags(pc.is_valid(views["view"]))
     current = in_view & flags(pc.equal(views["view"], 0))
-    since = in_view & (as_micros(views["superseded_at"]) > mark)
+    later = in_view & (as_micros(views["superseded_at"]) > mark)
     loose = ~in_view & (as_micros(pc.coalesce(rows["closed_at"], rows["opened_at"])) >= mark)
-    visible: Bools = current | since | loose | flags(pc.is_valid(views["protected_by"])) | has_word(rows["status"], "OPEN")
+    visible: Bools = current | later | loose | flags(pc.is_valid(views["protected_by"])) | has_word(rows["status"], "OPEN")
     return visible
 
 
@@ -63,11 +62,11 @@ class TransactionLives:
     ledger: Ledger | None
     holds: Sequence[Hold]
     as_of: datetime
-    # None: words for marks go by their own state and the holds.
+    # None: a mark is described by its own state and the holds.
     fates: Fates | None = None
     # None: nobody looks for data of deleted transactions.
     find_data: FindData | None = None
-    # number that the visibility mark left out, once all were read
+    # transactions that `all` left out because of the visibility mark; complete once all were read
     hidden: int = 0
 
     def named(self, names: Sequence[str]) -> Iterator[TransactionLife]:
@@ -91,8 +90,7 @@ class TransactionLives:
         unlisted = marked.filter(pc.invert(pc.is_in(marked, value_set=join_chunks(listed["transaction"]))))
         sure: Bools = np.ones(len(listed), dtype=bool)
         if visible_from is not None:
-            # A transaction that the ledger knows is listed unless it ended before the mark. What a hold keeps can be read by
-            # name.
+            # What the ledger knows is listed unless it ended before the mark. What a hold keeps can be read by name.
             visible = _visible_rows(self._rows, self._views, visible_from) | held_rows(self._rows, self.holds)
             seen = visible | flags(pc.is_in(listed["transaction"], value_set=marked))
             self.hidden = int((~seen).sum())
@@ -125,15 +123,15 @@ class TransactionLives:
         return branch_views(self._rows, self.as_of)
 
     def _lives(self, rows: Iterable[dict[str, Any]]) -> Iterator[TransactionLife]:
-        left = iter(rows)
-        while batch := list(islice(left, _AT_ONCE)):
+        remaining = iter(rows)
+        while batch := list(islice(remaining, _AT_ONCE)):
             names = [row["transaction"] for row in batch]
             histories = self.ledger.histories.of(self.dataset, names) if self.ledger else {}
             swept = [name for name, marks in histories.items() if marks[-1].is_deleted]
-            there = frozenset(self.find_data(swept)) if self.find_data else ()
+            with_data = frozenset(self.find_data(swept)) if self.find_data else ()
             for row in batch:
                 life = TransactionLife(**row, in_log="type" in row, marks=histories.get(row["transaction"], ()))
-                again = life.in_log and life.mark is not None and life.transaction in there
+                again = life.in_log and life.mark is not None and life.transaction in with_data
                 life = replace(life, there_again=again)
                 fate = self.fates.of({**vars(life.mark), "dataset": self.dataset}) if self.fates and life.mark else None
                 if fate and life.mark:

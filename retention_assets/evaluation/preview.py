@@ -115,8 +115,8 @@ def _reasons(entries: pa.StructArray) -> pa.Array:
     names, witnesses = code.dictionary.to_pylist(), [None, *witness.dictionary.to_pylist()]
     words = []
     for pair in distinct.tolist():
-        name, about = names[pair // width], witnesses[pair % width]
-        words.append(_compact({"code": name, "witness": about, "text": Reason[name].text(about)}))
+        name, witness_name = names[pair // width], witnesses[pair % width]
+        words.append(_compact({"code": name, "witness": witness_name, "text": Reason[name].text(witness_name)}))
     return pa.array(words, pa.string()).take(pa.array(which))
 
 

@@ -90,8 +90,7 @@ def readable(
 ) -> Readable:
     """Answer for a dataset at an instant (default: now), for as long as reading will last.
 
-    The answer holds until its `until`: whoever reads later asks again. `as_of` asks as if it were then. Raises Refused
-    where the log is not sound or can't be read.
+    It holds up to its `until`. `as_of` asks as if it were then. Raises Refused where the log is not sound or can't be read.
     """
     lines = read_dataset(environment, dataset, log)
     with environment.ledger_if_any() as ledger:
@@ -123,7 +122,7 @@ class _KnownMarks:
     """Transactions of a log that sweeps have deleted or will delete."""
 
     # by transaction: deleted or being deleted; or its due time
-    gone: frozenset[str]
+    deleted: frozenset[str]
     due: Mapping[str, datetime]
     # closing times of deleted transactions that the log no longer has
     unlisted: tuple[datetime, ...]
@@ -132,13 +131,13 @@ class _KnownMarks:
     def of(cls, marks: pa.Table | None, rows: pa.Table) -> "_KnownMarks":
         if marks is None:
             return cls(frozenset(), {}, ())
-        there = pa.array(is_in_log(marks, rows))
-        begun = pc.is_in(marks["status"], pa.array(["SWEEPING", "SWEPT"]))
-        gone = marks.filter(pc.and_(begun, there))["transaction"].to_pylist()
+        is_listed = pa.array(is_in_log(marks, rows))
+        is_begun = pc.is_in(marks["status"], pa.array(["SWEEPING", "SWEPT"]))
+        deleted = marks.filter(pc.and_(is_begun, is_listed))["transaction"].to_pylist()
         open_marks = marks.filter(pc.equal(marks["status"], "MARKED")).select(["transaction", "due_at"]).to_pylist()
-        listed = pc.is_in(marks["transaction"], value_set=rows["transaction"].combine_chunks())
-        closed = marks.filter(pc.and_(begun, pc.invert(listed)))["closed_at"].drop_null().to_pylist()
-        return cls(frozenset(gone), {row["transaction"]: row["due_at"] for row in open_marks}, tuple(closed))
+        has_name = pc.is_in(marks["transaction"], value_set=rows["transaction"].combine_chunks())
+        closed = marks.filter(pc.and_(is_begun, pc.invert(has_name)))["closed_at"].drop_null().to_pylist()
+        return cls(frozenset(deleted), {row["transaction"]: row["due_at"] for row in open_marks}, tuple(closed))
 
 
 def _answer(question: _Question, view: BranchAsOf, marks: _KnownMarks) -> ReadableBranch:
@@ -152,7 +151,7 @@ def _why_not(question: _Question, view: BranchAsOf, marks: _KnownMarks, until: d
     if visible_from is not None and at < visible_from and not view.current:
         return hidden_sentence(question.dataset, visible_from)
     for row in view.rows:
-        if row.transaction in marks.gone:
+        if row.transaction in marks.deleted:
             return f"{row.transaction} of this view is swept or being swept."
     newest = max((row.closed_at for row in view.rows), default=None)
     if not view.current and any((newest is None or newest < closed) and closed <= at for closed in marks.unlisted):
@@ -166,7 +165,7 @@ def _by_name(rows: pa.Table, holds: Sequence[Hold], marks: _KnownMarks, now: dat
     names, tags, expiries = (rows[name].to_pylist() for name in ("transaction", "tags", "tag_expiries"))
     held = held_rows(rows, holds)
     for name, own, ends, is_held in zip(names, tags, expiries, held, strict=True):
-        if name in marks.gone:
+        if name in marks.deleted:
             continue
         for tag, end in zip(own or (), ends or (None,) * len(own or ()), strict=True):
             if end is None or now < end:

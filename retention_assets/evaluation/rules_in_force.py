@@ -29,7 +29,7 @@ class RulesInForce:
     """Rules for the datasets of one log; DataHub entries have become policies about the datasets that they win."""
 
     policies: tuple[Policy, ...]
-    # with retain rules
+    # holds and retain rules
     holds: tuple[Keeper, ...]
     # Datasets of stores that the settings lack: DataHub entries were applied by the form of the name.
     guessed: tuple[str, ...] = ()
@@ -39,7 +39,7 @@ class RulesInForce:
 
 
 def rules_for(policies: Policies, datasets: Sequence[str], settings: Settings) -> RulesInForce:
-    """Build the rules for some datasets. DataHub entries apply to `aspects` stores, each with its own way of counting."""
+    """Build the rules for some datasets. DataHub entries apply to `aspects` stores, by each one's `current_counts`."""
     own = list(policies.policies)
     guessed: list[str] = []
     if policies.entries:
@@ -67,9 +67,9 @@ def justifying_rules(
     datasets: Sequence[str],
     settings: Settings,
 ) -> Iterator[tuple[RulesInForce, ...]]:
-    """List the alternatives that justify a mark today: one of them has to select it, under each of its rules.
+    """Yield the alternatives that justify a mark today: all rules of one of them have to select it.
 
-    Where an entry differs between file and book both have to select. Of the others the shortest grace gets the credit.
+    Where an entry differs between file and book, both have to. Of the others the one with the shortest grace is named.
     """
     items, written = [_item(stored) for stored in book], {item.name: item for item in items_of(files)}
 
@@ -113,19 +113,19 @@ class Rulebook:
     files: Policies
     keepers: Keepers
     decisions: tuple[BookDecision, ...] = ()
-    # book as it will be, where it is only foreseen; otherwise the ledger is asked
+    # the book after the next load, where that is only foreseen; None: the ledger is asked
     book: tuple[Stored, ...] | None = None
     # further warnings about the origin of entries
     warnings: tuple[str, ...] = ()
     # reason why the files revoke nothing and nothing is swept by them
     unaccepted: str | None = None
-    # By store why its own policies can't be read. One of them could keep data: nothing of it is judged or swept.
+    # Stores whose own policies can't be read, and why. One could keep data: nothing of such a store is judged or swept.
     unreadable: Mapping[str, str] = field(default_factory=dict)
 
     def rules(self, datasets: Sequence[str], as_of: datetime) -> RulesInForce:
         """Join the book's policies, holds of files and people, and realms being purged into rules for these datasets.
 
-        Credit goes in the order of the files, then by name.
+        Of several policies that select a transaction the first is named: in the order of the files, then by name.
         """
         place = {item.name: number for number, item in enumerate(items_of(self.files))}
         book = sorted(self.in_force, key=lambda entry: (place.get(entry.name, len(place)), entry.name))
@@ -161,7 +161,7 @@ def items_of(files: Policies) -> list[BookItem]:
 
 
 def policies_to_accept(ledger: Ledger, files: Policies, settings: Settings) -> dict[str, list[str]] | None:
-    """Describe files and book that have nothing in common; None where they have, or where nothing was loaded yet."""
+    """Describe files and book that have nothing in common; None where they have something, or nothing was loaded yet."""
     if ledger.policy_book.loaded_files() & {str(file.resolve()) for file in files_of(settings)}:
         return None
     entries, holds = [item.name for item in items_of(files)], _recorded(ledger)
@@ -196,8 +196,8 @@ def load_rulebook(
 ) -> Rulebook:
     """Load the policy files into the book. Raises at a broken file: a rule that is skipped could be one that keeps.
 
-    `as_of` is the present where the clock is simulated: an entry of visibility waits from then on. `record` is the ledger
-    that knows what was loaded last, where `ledger` is a copy.
+    `as_of` is the present where the clock is simulated: the wait of a visibility entry begins there. `record` is the real
+    ledger, which knows what was loaded last, where `ledger` is a copy.
     """
     files, record = read_policies(settings), record or ledger
     if unaccepted := _unaccepted_rulebook(ledger, record, files, settings):
@@ -212,7 +212,7 @@ def load_rulebook(
 
 
 def _keepers(ledger: Ledger, record: Ledger, settings: Settings) -> Keepers:
-    # A copy has no record of files; what other folders brought by now lasts until the run is over.
+    # A copy has no record of files. Keepers that other folders have recorded by now count until the run ends.
     folders = frozenset(folders_of_policies(settings))
     return Keepers.of_run(ledger, settings, [row.keeper for row in record.holds.recorded().files if not row.folders <= folders])
 

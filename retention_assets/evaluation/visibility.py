@@ -25,7 +25,7 @@ WAIT = Duration(days=7)
 
 @dataclass(frozen=True)
 class RuleInTime:
-    """Version of an entry, and its time in force; without an end it still is."""
+    """Version of an entry, and its time in force; without an end it is in force now."""
 
     rule: VisibilityRule
     begin: datetime
@@ -34,7 +34,7 @@ class RuleInTime:
 
 @dataclass(frozen=True)
 class ReadableTime:
-    """Time for which a dataset's history stays readable. No mark rises by it before `waits_until`."""
+    """Rule by which a dataset's history stays readable. It raises no mark before `waits_until`."""
 
     rule: VisibilityRule
     waits_until: datetime | None = None
@@ -52,27 +52,27 @@ class VisibilityRules:
         return cls(tuple(_in_time(ledger.policy_book.histories(VISIBILITY_PREFIX), at)), at)
 
     def for_dataset(self, dataset: str, attributes: Mapping[str, str]) -> ReadableTime | None:
-        about = [version for version in self.versions if selects_dataset(version.rule.datasets, dataset, dict(attributes))]
-        since = self._in_force_since(about)
-        if since is None:
+        own = [version for version in self.versions if selects_dataset(version.rule.datasets, dataset, dict(attributes))]
+        in_force_since = self._in_force_since(own)
+        if in_force_since is None:
             return None
         begin = WAIT.before(self.at)
-        counting = [version for version in about if version.begin <= self.at and (version.end is None or version.end > begin)]
+        counting = [version for version in own if version.begin <= self.at and (version.end is None or version.end > begin)]
         longest = min(counting, key=lambda version: version.rule.retention.before(self.at))
-        return ReadableTime(longest.rule, None if since <= begin else WAIT.after(since))
+        return ReadableTime(longest.rule, None if in_force_since <= begin else WAIT.after(in_force_since))
 
-    def _in_force_since(self, about: Iterable[RuleInTime]) -> datetime | None:
-        since: datetime | None = None
-        for version in sorted(about, key=lambda version: (version.end is None, version.end or version.begin), reverse=True):
+    def _in_force_since(self, versions: Iterable[RuleInTime]) -> datetime | None:
+        begin: datetime | None = None
+        for version in sorted(versions, key=lambda version: (version.end is None, version.end or version.begin), reverse=True):
             if version.begin > self.at:
                 continue
-            if version.end is None or (version.end > self.at if since is None else version.end >= since):
-                since = version.begin if since is None else min(since, version.begin)
-        return since
+            if version.end is None or (version.end > self.at if begin is None else version.end >= begin):
+                begin = version.begin if begin is None else min(begin, version.begin)
+        return begin
 
 
 def _in_time(histories: Iterable[list[Stored]], at: datetime) -> Iterator[RuleInTime]:
-    # A version of after the instant counts as in force: the book knows no other present.
+    # The book's clock may be ahead of the instant: a version written later counts as written at it.
     for versions in histories:
         for stored, following in zip(versions, [*versions[1:], None], strict=True):
             item = None if stored.revoked else item_of(stored.name, stored.content)
@@ -101,7 +101,7 @@ def raise_proposed(ledger: Ledger, proposed: Iterable["ProposedRaise"], actor: s
 
 @dataclass(frozen=True)
 class ProposedRaise:
-    """Raise of a dataset's mark that an entry allows; none while that waits."""
+    """Raise of a dataset's mark that an entry asks for; `to` is None while the entry waits."""
 
     dataset: str
     to: Raise | None
