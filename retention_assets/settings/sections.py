@@ -104,7 +104,7 @@ def parse_brake(value: object) -> object:
 
 
 class AutomationSettings(SettingsPart):
-    """What Dagster's daemon does by itself. Everything is off unless it is asked for: nothing is deleted by surprise."""
+    """Acts of Dagster's daemon without a person. Everything is off unless it is asked for: nothing is deleted by surprise."""
 
     discover: bool = False
     policies: bool = False

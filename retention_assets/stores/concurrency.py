@@ -15,8 +15,8 @@ import pyarrow.fs as pafs
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-_PIECES = 128
-QUICK = 0.0005
+_PIECES = 128  # after each piece of the questions threads may take over
+QUICK = 0.0005  # seconds, as an answer of a local disk takes
 
 
 def equal_parts(items: Sequence[Item], parts: int) -> list[Sequence[Item]]:
@@ -41,7 +41,7 @@ def map_concurrently(
     `quick` seconds each, questions run one after the other; then on all threads.
     """
     size = -(-len(items) // _PIECES) or 1
-    pieces = [items[at : at + size] for at in range(0, len(items), size)]
+    pieces = [items[begin : begin + size] for begin in range(0, len(items), size)]
     results: list[Result] = []
     for number, piece in enumerate(pieces, 1):
         began = perf_counter()

@@ -1,7 +1,7 @@
 """The recording store of a dry run: it records what it is told to delete, and deletes nothing.
 
-Every method is passed on explicitly, so that no order reaches the store behind it by its name alone; and each of them is, since
-what it answered by a default of the base would part the dry run from the run.
+Each question is passed on by a line of its own: an order never reaches the wrapped store by its name alone, and a default of
+the base never answers where the store has an answer of its own.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -21,11 +21,11 @@ class RecordedDeletion:
     dataset: str
     transaction: str
     bytes: int | None
-    # it would get a time, and the store would expire it
+    # it would get a time at which the store expires it
     expires: bool = False
     # branches and tags that would be dropped with it
     refs: tuple[str, ...] = ()
-    # in a latest view, where its policy may select
+    # it is in a latest view, in which its policy may select
     in_latest_view: bool = False
     # it would be set aside, and deleted later
     aside: bool = False
@@ -34,7 +34,7 @@ class RecordedDeletion:
 
 
 def _passed_on(member: Member) -> Member:
-    """Ask the store behind for its fact, or method, of the same name."""
+    """Pass a fact or a method on to the wrapped store."""
     if isinstance(member, property):
         name = member.fget.__name__
         return cast(Member, property(lambda recording: attrgetter(name)(recording.store)))

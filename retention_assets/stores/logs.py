@@ -34,12 +34,13 @@ def read_lines(store: Store, datasets: Sequence[str]) -> pa.Table:
     names = [name for name in pc.unique(join_chunks(lines["dataset"])).to_pylist() if name is not None]
     given = {name: realm for name in names if (realm := realm_of(store, name)) is not None}
     own = _own_realms(lines) if given else {}
-    more = [line for name, realm in given.items() if (line := _realm_line(name, realm, own.get(name))) is not None]
+    realm_lines = [_realm_line(name, realm, own.get(name)) for name, realm in given.items()]
+    more = [line for line in realm_lines if line is not None]
     return pa.concat_tables([lines, pa.Table.from_pylist(more, LINES)]) if more else lines
 
 
 def read_some_lines(store: Store, only: Only, whole: Collection[str]) -> pa.Table:
-    """Read some transactions; for datasets in `whole`, whose lines are counted along, all others as well."""
+    """Read some transactions; for datasets in `whole`, in which selectors count along lines, all others as well."""
     lines = store.read(list(only.transactions), only)
     if not whole:
         return lines
@@ -98,9 +99,9 @@ def _realm_line(dataset: str, realm: str, own: str | None) -> dict[str, str] | N
 
 
 def _own_realms(lines: pa.Table) -> dict[str, str]:
-    # Two that differ are found when the log is checked.
-    about = pc.and_(pc.and_(pc.is_null(lines["transaction"]), pc.is_null(lines["branch"])), pc.is_null(lines["tag"]))
-    rows = lines.filter(about).select(["dataset", "realm", "attributes"])
+    # Two realms of one dataset are found when the log is checked.
+    is_about_dataset = pc.and_(pc.and_(pc.is_null(lines["transaction"]), pc.is_null(lines["branch"])), pc.is_null(lines["tag"]))
+    rows = lines.filter(is_about_dataset).select(["dataset", "realm", "attributes"])
     realms = pc.coalesce(join_chunks(rows["realm"]), realms_of(rows))
     pairs = zip(rows["dataset"].to_pylist(), realms.to_pylist(), strict=True)
     return {dataset: realm for dataset, realm in pairs if realm is not None}
@@ -164,11 +165,12 @@ def _logs(store: Store, datasets: Sequence[str], silent: dict[str, Exception]) -
             return [_refused(datasets, fault)]
         # One dataset may keep the others from being read. If no piece can be read, it isn't one dataset: stop splitting.
         step = -(-len(datasets) // _PIECES)
-        pieces = [datasets[at : at + step] for at in range(0, len(datasets), step)]
+        pieces = [datasets[begin : begin + step] for begin in range(0, len(datasets), step)]
         logs = [_read_log_or_none(store, piece) for piece in pieces]
         if all(one is None for one in logs):
             return [_refused(datasets, fault)]
-        return [log for piece, one in zip(pieces, logs, strict=True) for log in ([one] if one else _logs(store, piece, silent))]
+        parts = ([log] if log else _logs(store, piece, silent) for piece, log in zip(pieces, logs, strict=True))
+        return [log for part in parts for log in part]
 
 
 def _read_log_or_none(store: Store, datasets: Sequence[str]) -> Log | None:

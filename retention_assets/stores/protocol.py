@@ -29,7 +29,7 @@ from retention_assets.stores.settings import StoreSettings
 
 Answer = TypeVar("Answer")
 
-# attribute of a transaction that names a referrer, one line each, where its store was asked about it alone
+# attribute of a transaction that names its referrers, one a line, where its store was asked about it alone
 WITNESS = "witness"
 # tables that a task reads in seconds, one file of metadata each
 _SHARE = 64
@@ -52,7 +52,7 @@ def never() -> bool:
 
 
 class Reads(StrEnum):
-    """How much of a dataset a store has to read so that its answer for some transactions is reliable."""
+    """Part of a dataset that a store has to read for a reliable answer about some transactions."""
 
     WHOLE = "WHOLE"
     # Much may be due in a dataset, and few rows decide about each transaction: those of the branches that it is on. The store
@@ -132,7 +132,7 @@ class ExpiryCount:
 
 
 class Store(ABC):
-    """A place that keeps versioned data; what a kind does not override is said here: it can't, does not know, or needs nothing.
+    """A place that keeps versioned data. The defaults here are for a kind that can't, does not know, or needs nothing.
 
     Stores travel to Spark tasks as their settings, and are opened anew there: `__init__` takes the settings alone, and opens
     what it needs only when it is asked.
@@ -168,7 +168,7 @@ class Store(ABC):
 
     @property
     def reads(self) -> Reads:
-        """How much it has to read for an answer about some transactions."""
+        """Part of a dataset that it reads for an answer about some transactions."""
         return Reads.WHOLE
 
     @property
@@ -214,7 +214,7 @@ class Store(ABC):
 
     def shares(self, datasets: Sequence[str]) -> list[tuple[str, ...]]:
         """Split the datasets into groups that are best read together, each small enough for one task."""
-        return [tuple(datasets[at : at + _SHARE]) for at in range(0, len(datasets), _SHARE)]
+        return [tuple(datasets[begin : begin + _SHARE]) for begin in range(0, len(datasets), _SHARE)]
 
     @abstractmethod
     def read(self, datasets: Sequence[str], only: Only | None = None) -> pa.Table:
@@ -242,8 +242,7 @@ class Store(ABC):
         return None
 
     def place(self, dataset: str, claim: bool = False) -> str | None:
-        """Return a text that identifies the place of a dataset's data and differs for every other place; None if unknown: then
-        it is trusted not to have moved.
+        """Return a text that differs for every other place of the dataset's data; None if unknown, which counts as not moved.
 
         Changes nothing without `claim`. With it, the store may leave a file there that identifies the place, if there is any
         sign of the dataset's data.
@@ -255,7 +254,7 @@ class Store(ABC):
         return None
 
     def data_finder(self, dataset: str) -> FindData:
-        """List the data of a dataset once. Where the log is the data, all of it has some; where nobody can tell, none has."""
+        """List the data of a dataset once. All transactions have data where the log is the data; none where nobody can tell."""
         return list if self.log_is_complete else lambda _: []
 
     # --- sentences for people ---
@@ -285,23 +284,22 @@ class Store(ABC):
     def know_swept(self, dataset: str, deleted: Collection[str], aside: Collection[str], kept: Collection[str]) -> None:
         """Take the transactions of a dataset that were deleted before, and those that are set aside, instead of earlier ones.
 
-        Only asked of a store that `shares_data`. Later questions and orders about the dataset count every other transaction as
-        retained, except their own targets; and of these the `kept`, which a hold or a retain rule names, and those that are
-        whole again.
+        Only asked of a store that `shares_data`. Later questions and orders about the dataset count as retained: every other
+        transaction but their own targets; the `kept`, which are swept, though a hold or a retain rule names them; and swept
+        ones whose data is whole again.
         """
 
     def check_needs(self, dataset: str, going: Sequence[str], retained: Sequence[str]) -> Mapping[str, str]:
-        """Return those that would lose nothing, and who needs all of their data, in words that follow "but".
+        """Return the ones of `going` that would lose nothing, and who needs all of their data, in words that follow "but".
 
         It reads the log anew, and shares no code with the other methods.
         """
         return {}
 
     def wanted_again(self, dataset: str, transactions: Collection[str]) -> Mapping[str, str]:
-        """Return those of some set aside transactions that are needed now, each with a sentence that says for what.
+        """Return the set aside transactions that are needed now, each with a sentence that says for what.
 
-        It is about what the log does not tell: a reference, a reader, a clone. Changes nothing. Asked in each run, also where
-        the dataset is not there any more.
+        About what the log does not tell: a reference, a reader, a clone. Changes nothing. Asked also once the dataset is gone.
         """
         return {}
 
@@ -430,14 +428,14 @@ class Store(ABC):
 
 
 def data_finder(store: Store | None, dataset: str) -> FindData:
-    """Find data of transactions that a log lists; none where the store is away, which reading it says."""
+    """Find data of transactions that a log lists; none where the store is away: reading it reports that."""
     with suppress(StoreFailed):
         if store:
             return call_store(store, lambda: store.data_finder(dataset))
     return lambda _: []
 
 
-# in a place's text, the separators before the identity left there, if any, and before the number of its folder
+# separators in the text of a place: before its identity, if it has one, and before the number of its folder
 KNOWN_BY = ", known by "
 IN_FOLDER = " in folder "
 
@@ -447,8 +445,8 @@ def is_same_place(planned: str, present: str) -> bool:
 
     At one path the identity decides: a backup that was put back has a folder of its own.
     """
-    (before, _, planned_id), (now, _, present_id) = planned.partition(KNOWN_BY), present.partition(KNOWN_BY)
-    if before != now:
+    (old_path, _, planned_id), (path, _, present_id) = planned.partition(KNOWN_BY), present.partition(KNOWN_BY)
+    if old_path != path:
         return planned_id == present_id and IN_FOLDER in planned_id
     return not planned_id or planned_id.partition(IN_FOLDER)[0] == present_id.partition(IN_FOLDER)[0]
 
@@ -488,5 +486,5 @@ def outside_times(stores: Iterable[Store]) -> Iterator[datetime]:
     """Return the clocks of the stores' servers. A server that can't be asked is no witness."""
     for store in stores:
         with suppress(StoreFailed):
-            if at := call_store(store, store.present):
-                yield at
+            if time := call_store(store, store.present):
+                yield time

@@ -128,11 +128,11 @@ def _load(point: EntryPoint) -> StoreKind:
 
 
 def _asks_for_old_names(fault: ImportError) -> str | None:
-    # None if what it lacks is not this package's
+    # None if the missing name is not this package's
     if not (fault.name or "").startswith("retention_assets."):
         return None
-    at = extract_tb(fault.__traceback__)[-1]
-    return f"was written for another version of retention_assets: {at.filename}:{at.lineno} has {at.line!r}"
+    frame = extract_tb(fault.__traceback__)[-1]
+    return f"was written for another version of retention_assets: {frame.filename}:{frame.lineno} has {frame.line!r}"
 
 
 def _broken(point: EntryPoint, why: str, remedy: str | None = None) -> InvalidValue:

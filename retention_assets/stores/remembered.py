@@ -1,4 +1,4 @@
-"""A recording store that lives through days: each log is read once, and loses what was recorded on the days before.
+"""A recording store for several days of a plan: each log is read once, and loses what was recorded on earlier days.
 
 A store whose log is the data stops listing what is deleted. Others go on listing it, and the ledger knows what was swept.
 """
@@ -20,11 +20,11 @@ _PARENTS = ("transaction", "parent", "parent_given")
 
 
 class RememberingStore(RecordingStore):
-    """Wraps a store: answers by what was read first, and records instead of deleting."""
+    """Wraps a store: answers from the first reading of each log, and records instead of deleting."""
 
     def __init__(self, store: Store, begins_anew: bool = False) -> None:
         super().__init__(store)
-        # a child of a deleted transaction has no parent any more; elsewhere the nearest one that is left
+        # True: a child of a deleted transaction loses its parent. False: its nearest remaining ancestor becomes the parent.
         self.begins_anew = begins_anew
         self._lines: dict[str, pa.Table] = {}
         self._tokens: dict[str, str] = {}
@@ -33,7 +33,7 @@ class RememberingStore(RecordingStore):
 
     @property
     def reads(self) -> Reads:
-        # from memory
+        # reading from memory costs nothing
         return Reads.WHOLE
 
     def shares(self, datasets: Sequence[str]) -> list[tuple[str, ...]]:
@@ -52,8 +52,8 @@ class RememberingStore(RecordingStore):
     def end_day(self) -> None:
         """Forget what was recorded, and take it out of a log that is the data."""
         if self.log_is_complete:
-            for dataset, gone in self._leaving.items():
-                self._lines[dataset] = _without(self._lines[dataset], dataset, gone, self.begins_anew)
+            for dataset, deleted in self._leaving.items():
+                self._lines[dataset] = _without_transactions(self._lines[dataset], dataset, deleted, self.begins_anew)
         self._leaving.clear()
         super().end_day()
 
@@ -83,7 +83,7 @@ class RememberingStore(RecordingStore):
 
 
 def _by_dataset(lines: pa.Table) -> dict[str, pa.Table]:
-    # in the order of the lines, which may give the parents
+    # keeps the order of the lines, which may give the parents
     encoded = join_chunks(join_chunks(lines["dataset"]).dictionary_encode())
     codes = integers(encoded.indices, -1)
     order = np.argsort(codes, kind="stable")
@@ -97,26 +97,26 @@ def _by_dataset(lines: pa.Table) -> dict[str, pa.Table]:
 
 
 def _with_parents(lines: pa.Table) -> pa.Table:
-    """Name each parent that the order of the lines gives: a line before it may go."""
+    """Write out each parent that only the order of the lines gives: the line before may be removed."""
     is_transaction = flags(pc.is_valid(lines["transaction"]))
     if flags(lines["parent_given"])[is_transaction].all():
         return lines
-    parents, before = list[str | None](), None
+    parents, previous = list[str | None](), None
     for name, parent, is_given in zip(*(lines[name].to_pylist() for name in _PARENTS), strict=True):
-        parents.append(parent if is_given or name is None else before)
-        before = before if name is None else name
+        parents.append(parent if is_given or name is None else previous)
+        previous = previous if name is None else name
     return _set(lines, parent=parents, parent_given=(is_transaction | flags(lines["parent_given"])).tolist())
 
 
-def _without(lines: pa.Table, dataset: str, gone: Set[str], begins_anew: bool) -> pa.Table:
-    above = dict(zip(lines["transaction"].to_pylist(), lines["parent"].to_pylist(), strict=True))
+def _without_transactions(lines: pa.Table, dataset: str, deleted: Set[str], begins_anew: bool) -> pa.Table:
+    parent_of = dict(zip(lines["transaction"].to_pylist(), lines["parent"].to_pylist(), strict=True))
 
     def remaining(parent: str | None) -> str | None:
-        while parent in gone:
-            parent = None if begins_anew else above.get(parent)
+        while parent in deleted:
+            parent = None if begins_anew else parent_of.get(parent)
         return parent
 
-    names = pa.array(sorted(gone), pa.string())
+    names = pa.array(sorted(deleted), pa.string())
     lines = lines.filter(pc.invert(pc.or_(pc.is_in(lines["transaction"], names), pc.is_in(lines["head"], names))))
     if not len(lines):
         # the dataset is there, and has nothing

@@ -15,7 +15,7 @@ from retention_assets.settings.places import StoreUrl
 from retention_assets.settings.secrets import known_secrets, remember_secrets
 from retention_assets.silence import bound_silence, silence_bound
 
-_OF_PROCESS = "of_process"
+_PROCESS_FACTS = "of_process"  # key in a pickled state
 
 
 def _store_name(name: str) -> str:
@@ -70,7 +70,7 @@ def one_group(text: str, *, meaning: str = "realm") -> str:
 
 
 class RealmPattern(SettingsPart):
-    """The realm is what the one group finds in the name of a dataset, without its store; none where it finds nothing."""
+    """A regular expression whose group finds the realm in a dataset's name without its store; no match, no realm."""
 
     pattern: Annotated[str, AfterValidator(one_group)]
 
@@ -99,13 +99,13 @@ def _realm(value: Any, info: ValidationInfo) -> Any:
 
 
 class StoreSettings(SettingsPart):
-    """What every store has: a name, which begins the names of its datasets, a kind, and the realm of its datasets."""
+    """Settings of every store: a name, which begins the names of its datasets, a kind, and the realm of its datasets."""
 
     # rows may have a column that names their realm
     has_realm_column: ClassVar[bool] = False
     # its datasets have branches; None where each log says so itself
     has_branches: ClassVar[bool | None] = True
-    # what sweeping a mark costs one program, in rows of a database on this machine
+    # cost of sweeping a mark by one program; 1 is that of a row of a database on this machine
     mark_cost: ClassVar[int] = 5
 
     name: Annotated[str, AfterValidator(_store_name)]
@@ -132,10 +132,10 @@ class StoreSettings(SettingsPart):
 
     def __getstate__(self) -> dict[Any, Any]:
         """Add the secrets to mask and the time-out, for the receiver."""
-        return {**super().__getstate__(), _OF_PROCESS: (known_secrets(), silence_bound())}
+        return {**super().__getstate__(), _PROCESS_FACTS: (known_secrets(), silence_bound())}
 
     def __setstate__(self, state: dict[Any, Any]) -> None:
-        secrets, seconds = state.pop(_OF_PROCESS)
+        secrets, seconds = state.pop(_PROCESS_FACTS)
         remember_secrets(secrets)
         bound_silence(seconds)
         super().__setstate__(state)
@@ -180,9 +180,9 @@ class StoreSettings(SettingsPart):
         return ("data",) if self.data_root is not None else ()
 
     def may_hold(self, other: "StoreSettings") -> bool:  # noqa: ARG002 - of other kinds some may
-        """Tell whether places of another store may lie below where this one deletes. No by default: it knows its own log alone.
+        """Tell whether places of another store may lie below those where this one deletes.
 
-        A kind that is told of another store, and spares whatever that one still needs, overrides it.
+        By default none may: a store knows its own log alone. A kind that spares whatever the other one needs overrides it.
         """
         return False
 

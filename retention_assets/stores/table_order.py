@@ -14,17 +14,17 @@ ATTEMPTS = 5
 
 @dataclass
 class TableOrder(ABC):
-    """An order about one table, whose targets are in `going` while nothing speaks against them."""
+    """An order about one table. Its targets are in `going` until they have an outcome."""
 
     order: Order
     permit: Permit
     outcomes: dict[str, SweptTarget] = field(default_factory=dict, init=False)
     going: dict[Any, Any] = field(default_factory=dict, init=False)
-    # a target may be at its other place already
+    # targets may have moved already, by this order or an earlier one
     in_doubt: bool = field(default=False, init=False)
 
     def run(self, targets: Sequence[Target]) -> list[SweptTarget]:
-        # all of them: a fault before a target is in `going` must reach it as well
+        # all targets: a fault may come before they are in `going`
         names = [target.transaction for target in targets]
         self.in_doubt = any(target.begun_earlier for target in targets)
         try:
