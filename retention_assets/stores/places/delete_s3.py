@@ -16,10 +16,10 @@ from retention_assets.stores.protocol import Permit, error_text
 
 # an object, and why it failed or was spared
 Result = tuple[DueObject, Outcome, str | None]
-# what is deleted for an object now, or its outcome and the reason
+# what a request names to delete an object, or the outcome without a request, and the reason
 Verdict = DueObject | tuple[Outcome, str | None]
 Look = Callable[[Sequence[DueObject]], Iterator[tuple[DueObject, Verdict]]]
-# outcome of an object by that of its request, and the server's answer; None if another look has to tell
+# turns the outcome of a request and the server's answer into that of the object; None if another look has to tell
 Settle = Callable[[DueObject, Outcome, Answer], Outcome | None]
 KEYS_PER_REQUEST = 1_000
 # XML 1.0 can't carry these: a bulk deletion with one such key is refused whole, and a carriage return comes back changed
@@ -33,7 +33,7 @@ _DRIVERS = {"aiobotocore", "aiohttp", "asyncio", "botocore", "urllib3"}
 
 
 class _PassingFault(Exception):
-    """Some keys of a request were refused for a transient reason."""
+    """Some keys of a request were refused for a reason that passes."""
 
 
 DELETE_PATIENCE = RetryPolicy(lambda fault: isinstance(fault, _PassingFault), attempts=6, pause=0.2, growth=2, longest=5)
@@ -54,7 +54,7 @@ class DeleteRequest:
         self.bucket = replace(bucket, fs=without_retries(bucket.fs, os.getpid()))
         self.permit, self.pace, self.settle = permit, pace or DeletionPace(0), settle
         self.look: Look = look or (lambda wanted: ((due, due) for due in wanted))
-        self.left = {(due.key, due.version): due for due in objects}
+        self.remaining = {(due.key, due.version): due for due in objects}
         self.results: list[Result] = []
         # more may be done than is known
         self.is_unsure = False
@@ -64,29 +64,29 @@ class DeleteRequest:
         try:
             retry(self._attempt, DELETE_PATIENCE)
         except Withheld as fault:
-            self._end([(due, Outcome.WITHHELD, str(fault)) for due in self.left.values()])
+            self._end([(due, Outcome.WITHHELD, str(fault)) for due in self.remaining.values()])
         except Exception as fault:  # noqa: BLE001 - drivers have exceptions of their own
             error = str(fault) if isinstance(fault, _PassingFault) else error_text(fault)
             outcome = Outcome.WITHHELD if self.settle and self.is_unsure else Outcome.FAILED
-            self._end([(due, outcome, error) for due in self.left.values()])
+            self._end([(due, outcome, error) for due in self.remaining.values()])
         return self.results
 
     def _end(self, results: Sequence[Result]) -> None:
         self.results += results
         for due, _, _ in results:
-            del self.left[due.key, due.version]
+            del self.remaining[due.key, due.version]
 
     def _attempt(self) -> None:
-        self.pace.wait(len(self.left))
-        going: dict[tuple[str, str | None], DueObject] = {}
+        self.pace.wait(len(self.remaining))
+        sent: dict[tuple[str, str | None], DueObject] = {}
         names = []
-        for due, verdict in self.look(list(self.left.values())):
+        for due, verdict in self.look(list(self.remaining.values())):
             if isinstance(verdict, DueObject):
-                going[verdict.key, verdict.version] = due
+                sent[verdict.key, verdict.version] = due
                 names.append(self._name(verdict))
             else:
                 self._end([(due, *verdict)])
-        if not going:
+        if not sent:
             return
         # inside the repeated function, so that each attempt asks again
         self.permit()
@@ -101,8 +101,8 @@ class DeleteRequest:
                 raise
             raise self._again({code_of(fault) or type(fault).__name__}) from fault
         items = (item for kind in ("Deleted", "Errors") for item in answer.get(kind, ()))
-        answers, codes = {name: item for item in items for name in self._named(item, going)}, set[str]()
-        for name, due in going.items():
+        answers, codes = {name: item for item in items for name in self._named(item, sent)}, set[str]()
+        for name, due in sent.items():
             item = answers.get(name, {"Code": ""})
             outcome, error = _outcome(name, item)
             if item.get("Code") in _PASSING:
@@ -111,7 +111,7 @@ class DeleteRequest:
                 self._end([(due, settled, error)])
         if codes:
             raise self._again(codes)
-        if self.left:
+        if self.remaining:
             # without a pause: nothing was refused
             self.is_unsure = True
             self._attempt()
@@ -128,13 +128,13 @@ class DeleteRequest:
             return {**name, "VersionId": due.version}
         return {**name, "ETag": due.etag} if due.etag else name
 
-    def _named(self, answer: Answer, going: Mapping[tuple[str, str | None], DueObject]) -> list[tuple[str, str | None]]:
+    def _named(self, answer: Answer, sent: Mapping[tuple[str, str | None], DueObject]) -> list[tuple[str, str | None]]:
         # some servers leave versions out of an answer
         key = self.bucket.key_of(answer)
         for version in (answer.get("VersionId"), None):
-            if (key, version) in going:
+            if (key, version) in sent:
                 return [(key, version)]
-        return [name for name in going if name[0] == key]
+        return [name for name in sent if name[0] == key]
 
     def _delete_alone(self, name: Mapping[str, str]) -> Answer:
         if not DOTS.isdisjoint(name["Key"].split(SEPARATOR)):
@@ -172,9 +172,8 @@ def due_of(entries: Sequence[Entry]) -> list[DueObject]:
 def parts_of(objects: Sequence[DueObject]) -> list[Sequence[DueObject]]:
     # keys that XML can't hold go alone
     together = [due for due in objects if not _NOT_IN_XML.search(due.key)]
-    parts: list[Sequence[DueObject]] = [
-        together[at : at + KEYS_PER_REQUEST] for at in range(0, len(together), KEYS_PER_REQUEST)
-    ]
+    starts = range(0, len(together), KEYS_PER_REQUEST)
+    parts: list[Sequence[DueObject]] = [together[start : start + KEYS_PER_REQUEST] for start in starts]
     return parts + [[due] for due in objects if _NOT_IN_XML.search(due.key)]
 
 

@@ -31,7 +31,7 @@ class OpenFolder:
     # None before it was listed
     folders: list[str] | None = None
     entered: int = 0
-    # only where they are to be deleted
+    # noted only before they are deleted
     files: list[str] = field(default_factory=list)
 
 
@@ -61,8 +61,8 @@ class DiskRoot:
             os.close(root)
 
     def check_holds(self, root: int, counts: Callable[[str], bool]) -> None:
-        # Where the disk counts them, each subfolder is a link to the root; one may be the trash. Listing thousands takes longer
-        # than removing one.
+        """Raises Refused for a root with no name that counts: its disk may not be mounted."""
+        # where disks count links, more than 3 mean a subfolder besides the trash: thousands of names need no listing
         if os.fstat(root).st_nlink > 3:
             return
         with os.scandir(root) as entries:
@@ -70,20 +70,20 @@ class DiskRoot:
                 raise Refused(f"The root {self.root} is empty. {_NOT_MOUNTED} on it.")
 
     def status_of(self, root: int, path: Folder) -> os.stat_result | None:
-        with suppress(FileNotFoundError), self.enter_parent(root, path) as above:
-            return os.stat(path[-1], dir_fd=above, follow_symlinks=False)
+        with suppress(FileNotFoundError), self.enter_parent(root, path) as parent:
+            return os.stat(path[-1], dir_fd=parent, follow_symlinks=False)
         return None
 
     @contextmanager
     def enter_parent(self, root: int, path: Folder, mode: int | None = None) -> Iterator[int]:
-        with self.enter_path(root, path[:-1], len(path) - 1, mode) as ((*_, above), _):
-            yield above
+        with self.enter_path(root, path[:-1], len(path) - 1, mode) as ((*_, parent), _):
+            yield parent
 
     @contextmanager
     def enter_path(
         self, root: int, folder: Folder, disks: int = 0, mode: int | None = None
     ) -> Iterator[tuple[list[int], mounts.Mount]]:
-        """Open the folders of a path, one below the other, and make those that are missing if there is a mode for them.
+        """Open the folders of a path, and make those that are missing if there is a mode for them; with the last one's mount.
 
         Disks of their own may be mounted at the first `disks` folders.
         """
@@ -94,37 +94,37 @@ class DiskRoot:
                     with suppress(FileExistsError):
                         os.mkdir(name, mode, dir_fd=opened[-1])
                 is_disk = number < disks and folder[0] != TRASH
-                here, home = self.enter(opened[-1], name, prefix_of(folder[:number]), home, is_disk)
-                opened.append(here)
+                child, home = self.enter(opened[-1], name, prefix_of(folder[:number]), home, is_disk)
+                opened.append(child)
             yield opened, home
         finally:
             for descriptor in opened[1:]:
                 os.close(descriptor)
 
-    def enter(self, above: int, name: str, prefix: str, home: mounts.Mount, disks: bool = False) -> tuple[int, mounts.Mount]:
+    def enter(self, parent: int, name: str, prefix: str, home: mounts.Mount, disks: bool = False) -> tuple[int, mounts.Mount]:
         try:
-            here = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=above)
+            child = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=parent)
         except FileNotFoundError:
             raise
         except OSError as fault:
             # Linux answers ENOTDIR for a symlink as well, other systems ELOOP or EMLINK
             if fault.errno not in (errno.ENOTDIR, errno.ELOOP, errno.EMLINK):
                 raise self._unreadable(prefix + name, fault) from None
-            status = os.stat(name, dir_fd=above, follow_symlinks=False)
+            status = os.stat(name, dir_fd=parent, follow_symlinks=False)
             kind = "a symlink, which could lead out of the root" if stat.S_ISLNK(status.st_mode) else "no folder"
             raise NoFolder(f"{name} is {kind}. Put the folder itself there, or remove it by hand.") from None
         try:
             # a second mount of the same disk would be a second name of another folder
-            if (mount := mounts.mount_of(here)) != home and not (disks and mount.device != home.device):
+            if (mount := mounts.mount_of(child)) != home and not (disks and mount.device != home.device):
                 raise Refused(
                     f"Something is mounted at {quote(prefix + name, 200)} in the root {self.root}, and other mounts are "
                     "never listed or deleted. Unmount it, give it its own store, or remove the folder by hand."
                 )
-            self.check_guarded(name, os.fstat(here))
+            self.check_guarded(name, os.fstat(child))
         except BaseException:
-            os.close(here)
+            os.close(child)
             raise
-        return here, mount
+        return child, mount
 
     def check_guarded(self, name: str, status: os.stat_result) -> None:
         if (status.st_dev, status.st_ino) in self.guarded:
@@ -161,12 +161,12 @@ class DiskRoot:
                     if not is_entered(here, name):
                         continue
                     try:
-                        below, _ = self.enter(here.descriptor, name, here.prefix, home)
+                        child, _ = self.enter(here.descriptor, name, here.prefix, home)
                     except (FileNotFoundError, NoFolder):
                         if strictly:
                             raise
                         continue
-                    pending.append(OpenFolder(below, f"{here.prefix}{name}{SEPARATOR}", here.level + 1))
+                    pending.append(OpenFolder(child, f"{here.prefix}{name}{SEPARATOR}", here.level + 1))
                 else:
                     yield here, None
                     os.close(pending.pop().descriptor)

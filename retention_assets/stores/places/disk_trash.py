@@ -1,9 +1,9 @@
 """The trash of a disk.
 
-A thing is renamed into a folder of its own, `<root>/.retention-trash/<plan>/<mark>`, and looked at again there: if it was
-written to in between, it moves back. Of folders, `<mark>.json` beside it notes the place and what was there. The time of a
-mark's folder is that of the move: what changed later does not come back. Both times of a folder agree until the trash is
-copied; then neither these nor inodes are compared.
+A file or folder is renamed into a folder of its own, `<root>/.retention-trash/<plan>/<mark>`, and looked at again there: if it
+was written to in between, it moves back. For a folder, `<mark>.json` beside it notes its place and content. A mark's folder has
+the time of the move: what changed later does not come back. Its mtime and ctime agree until the trash is copied; then neither
+times nor inodes are compared.
 """
 
 import json
@@ -24,7 +24,7 @@ _ASIDE = re.compile(r"[0-9]+/[0-9]+")
 # nanoseconds, at most, between the times that one rename gives to a file and to its new folder
 _ONE_CALL = 100_000_000
 NO_UNDO = "Leave `undo` out where a file system refuses that, as overlays do and mounts within the root."
-# bytes that are freed with what is at a path from the root, None if nothing is; raises OSError or Refused for what may not move
+# bytes that deleting a path below the root frees, None if nothing is there; raises OSError or Refused for what may not move
 Look = Callable[[Folder], int | None]
 
 
@@ -38,7 +38,7 @@ class DiskTrash:
     def read_note(self, mark: Folder) -> tuple[Folder, FolderNote] | None:
         place = (*mark[:-1], f"{mark[-1]}.json")
         try:
-            with self.disk.enter_parent(self.root, place) as above, open(place[-1], "rb", opener=opener(above)) as file:
+            with self.disk.enter_parent(self.root, place) as parent, open(place[-1], "rb", opener=opener(parent)) as file:
                 # a crash leaves an empty one
                 if not (content := file.read()):
                     return None
@@ -88,7 +88,7 @@ class DiskTrash:
         name = path[-1]
         try:
             with (
-                self.disk.enter_parent(self.root, path) as above,
+                self.disk.enter_parent(self.root, path) as parent,
                 self.disk.enter_path(self.root, path_aside[:-1], mode=0o700) as ((*_, plan, mark), _),
             ):
                 if names := os.listdir(mark):
@@ -98,9 +98,9 @@ class DiskTrash:
                 if note:
                     with open(f"{path_aside[-2]}.json", "wb", buffering=0, opener=opener(plan)) as file:
                         file.write(note.encode())
-                if not rename_new(name, above, mark):
+                if not rename_new(name, parent, mark):
                     # nobody else writes into the folder of a mark, which is empty
-                    os.rename(name, name, src_dir_fd=above, dst_dir_fd=mark)
+                    os.rename(name, name, src_dir_fd=parent, dst_dir_fd=mark)
         except OSError as fault:
             self.clear(path_aside[:-1])
             name = quote(SEPARATOR.join(path), 200)
@@ -110,21 +110,21 @@ class DiskTrash:
         try:
             with (
                 self.disk.enter_parent(self.root, path_aside) as mark,
-                self.disk.enter_parent(self.root, path, mode=0o777) as above,
+                self.disk.enter_parent(self.root, path, mode=0o777) as parent,
             ):
-                move_new(path[-1], mark, above)
+                move_new(path[-1], mark, parent)
         except FileExistsError:
             name = quote(SEPARATOR.join(path), 200)
             raise Refused(f"Something else is at {name} in {self.disk.root}. Move it away to restore.") from None
 
     def clear(self, folder: Folder) -> None:
-        # with its note, and the folders above it, as far as they are empty; one that stays does no harm
-        with suppress(OSError, Refused), self.disk.enter_path(self.root, folder) as ((*_, above, here), _):
+        # removes a mark's folder with its note, and the folders above it, if they are empty; one that stays does no harm
+        with suppress(OSError, Refused), self.disk.enter_path(self.root, folder) as ((*_, parent, here), _):
             if not os.listdir(here):
-                os.unlink(f"{folder[-1]}.json", dir_fd=above)
+                os.unlink(f"{folder[-1]}.json", dir_fd=parent)
         for depth in range(len(folder), 0, -1):
-            with suppress(OSError, Refused), self.disk.enter_parent(self.root, folder[:depth]) as above:
-                os.rmdir(folder[depth - 1], dir_fd=above)
+            with suppress(OSError, Refused), self.disk.enter_parent(self.root, folder[:depth]) as parent:
+                os.rmdir(folder[depth - 1], dir_fd=parent)
 
 
 def trash_path(aside: str, name: str) -> Folder:

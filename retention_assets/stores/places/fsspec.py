@@ -66,10 +66,10 @@ def time_in_ns(time: object) -> int | None:
 
 @dataclass(frozen=True)
 class NamesShare:
-    """Every `of`-th name in the root, with everything below it."""
+    """One of `count` shares of the names in the root, each name with everything below it. A hash selects them."""
 
     number: int
-    of: int
+    count: int
 
 
 @dataclass(frozen=True)
@@ -84,11 +84,11 @@ class FsspecPlace(Place):
     def entries(self, share: NamesShare) -> Iterator[Entry]:
         fs, root = self._open()
         for name, top in self._top(fs, root):
-            if zlib.crc32(f"{root}{name}".encode(errors="surrogateescape")) % share.of != share.number:
+            if zlib.crc32(f"{root}{name}".encode(errors="surrogateescape")) % share.count != share.number:
                 continue
             with self._refusing():
-                below = self._find(fs, f"{root}{name}") if top["type"] == "directory" else {f"{root}{name}": top}
-            yield from (_entry(path[len(root) :], info) for path, info in below.items() if info["type"] == "file")
+                infos = self._find(fs, f"{root}{name}") if top["type"] == "directory" else {f"{root}{name}": top}
+            yield from (_entry(path[len(root) :], info) for path, info in infos.items() if info["type"] == "file")
 
     def find(self, keys: Sequence[str]) -> Iterator[Entry]:
         fs, root = self._open()
@@ -173,8 +173,8 @@ class FsspecPlace(Place):
             retry(partial(_delete_one, fs, path, permit), FOLDER_PATIENCE)
 
         def check_none_left() -> None:
-            if left := self._tree(fs, root):
-                raise OSError(f"{len(left)} of {len(infos)} places stay: {min(left)}")
+            if staying := self._tree(fs, root):
+                raise OSError(f"{len(staying)} of {len(infos)} places stay: {min(staying)}")
 
         retry(check_none_left, FOLDER_PATIENCE)
         return RemovedFolder(note.freed)

@@ -58,17 +58,17 @@ _PIECE = 128
 
 @dataclass(frozen=True)
 class TreeShare:
-    """Every `of`-th name on one level of the tree with everything below it, and every `of`-th file above that level.
+    """One of `count` shares of the names on one level of the tree, with everything below them, and of the files above it.
 
     A hash selects the names: this needs no list of folders, and stays complete while folders come and go.
     """
 
     level: int
     number: int
-    of: int
+    count: int
 
     def has(self, key: str) -> bool:
-        return zlib.crc32(os.fsencode(key)) % self.of == self.number
+        return zlib.crc32(os.fsencode(key)) % self.count == self.number
 
 
 @dataclass(frozen=True)
@@ -97,32 +97,32 @@ class LocalPlace(DiskRoot, Place):
         with self.open_root() as root:
             folders, level = [""], 0
             while folders:
-                names, below = 0, list[str]()
+                names, next_level = 0, list[str]()
                 for prefix in folders:
                     with suppress(FileNotFoundError, NoFolder), self.enter_path(root, segments_of(prefix)) as (opened, _):
                         for entry in self.scan(opened[-1], prefix):
                             names += 1
                             if entry.is_dir(follow_symlinks=False) and not is_ours(prefix + entry.name):
-                                below.append(f"{prefix}{entry.name}{SEPARATOR}")
+                                next_level.append(f"{prefix}{entry.name}{SEPARATOR}")
                             if names > _ENOUGH:
                                 return [TreeShare(level, number, max(1, wanted)) for number in range(max(1, wanted))]
-                folders, level = below, level + 1
+                folders, level = next_level, level + 1
         return [TreeShare(0, 0, 1)]
 
     def entries(self, share: TreeShare) -> Iterator[Entry]:
         """Raises Refused for an unreadable folder and for a mount below the root. A file that disappears is left out."""
 
-        def is_entered(above: OpenFolder, name: str) -> bool:
-            if above.level == 0 and is_ours(name):
+        def is_entered(parent: OpenFolder, name: str) -> bool:
+            if parent.level == 0 and is_ours(name):
                 return False
-            return share.of == 1 or above.level != share.level or share.has(above.prefix + name)
+            return share.count == 1 or parent.level != share.level or share.has(parent.prefix + name)
 
         with self.open_root() as root, self.naming(""):
             for folder, entry in self.walk(root, mounts.mount_of(root), "", is_entered, strictly=False):
                 if entry is None or not entry.is_file(follow_symlinks=False):
                     continue
                 key = folder.prefix + entry.name
-                is_elsewhere = share.of > 1 and folder.level <= share.level and not share.has(key)
+                is_elsewhere = share.count > 1 and folder.level <= share.level and not share.has(key)
                 if is_elsewhere or (folder.level == 0 and is_ours(key)):
                     continue
                 # it may be gone since its name was read
@@ -132,9 +132,9 @@ class LocalPlace(DiskRoot, Place):
     def find(self, keys: Sequence[str]) -> Iterator[Entry]:
         plain = [key for key in set(keys) if is_plain_key(key) and not is_ours(key)]
         with self.open_root() as root:
-            for folder, inside in _by_folder(plain).items():
+            for folder, keys_in_folder in _by_folder(plain).items():
                 with suppress(FileNotFoundError, NoFolder), self.enter_path(root, segments_of(folder)) as (opened, _):
-                    for key in inside:
+                    for key in keys_in_folder:
                         with suppress(FileNotFoundError), self.naming(key):
                             status = os.stat(key.rpartition(SEPARATOR)[2], dir_fd=opened[-1], follow_symlinks=False)
                             if stat.S_ISREG(status.st_mode):
@@ -159,7 +159,7 @@ class LocalPlace(DiskRoot, Place):
     ) -> list[SweptTarget]:
         """Delete files. Folders that become empty stay: a writer may be about to use one."""
         folders = _by_folder(due.key for due in objects).items()
-        pieces = [(folder, keys[at : at + _PIECE]) for folder, keys in folders for at in range(0, len(keys), _PIECE)]
+        pieces = [(folder, keys[begin : begin + _PIECE]) for folder, keys in folders for begin in range(0, len(keys), _PIECE)]
 
         def delete_from(piece: tuple[str, Sequence[str]]) -> list[SweptTarget]:
             folder, keys = piece
@@ -186,7 +186,7 @@ class LocalPlace(DiskRoot, Place):
             self.check_holds(root, lambda name: not is_ours(name))
 
     def check_known(self) -> None:
-        """Accept also a root in which only the file is left by which it is known."""
+        """Accept also a root that holds nothing but its identity file."""
         with self.open_root() as root:
             self.check_holds(root, lambda _: True)
 
@@ -201,11 +201,11 @@ class LocalPlace(DiskRoot, Place):
     def _measure(self, root: int, folder: Folder, check: FolderCheck) -> FolderNote | None:
         if not self._is_there(root, folder):
             return None
-        with self.enter_path(root, folder, len(folder) - 1) as ((*_, above, top), home):
-            note, _, changed = self._look(folder, above, top, home)
+        with self.enter_path(root, folder, len(folder) - 1) as ((*_, parent, top), home):
+            note, _, changed = self._look(folder, parent, top, home)
             check(note)
             if folder[0] == TRASH:
-                check_untouched(above, *changed)
+                check_untouched(parent, *changed)
         return note
 
     def _is_there(self, root: int, folder: Folder) -> bool:
@@ -218,8 +218,8 @@ class LocalPlace(DiskRoot, Place):
         with self.open_root() as root:
             if not self._is_there(root, folder):
                 return None
-            with self.enter_path(root, folder, len(folder) - 1) as ((*_, above, top), home):
-                note, listed, _ = self._look(folder, above, top, home)
+            with self.enter_path(root, folder, len(folder) - 1) as ((*_, parent, top), home):
+                note, listed, _ = self._look(folder, parent, top, home)
                 check(note)
                 for here, entry in self.walk(top, home, prefix_of(folder), listed=listed):
                     if entry is not None:
@@ -235,11 +235,11 @@ class LocalPlace(DiskRoot, Place):
                         with suppress(FileNotFoundError):
                             os.rmdir(name, dir_fd=here.descriptor)
                 permit()
-                os.rmdir(folder[-1], dir_fd=above)
+                os.rmdir(folder[-1], dir_fd=parent)
         return RemovedFolder(note.freed)
 
-    def _look(self, folder: Folder, above: int, top: int, home: mounts.Mount) -> tuple[FolderNote, OpenFolder, tuple[int, str]]:
-        # hard links seen inside the folder, per inode
+    def _look(self, folder: Folder, outer: int, top: int, home: mounts.Mount) -> tuple[FolderNote, OpenFolder, tuple[int, str]]:
+        # The note of a folder, the folder as listed, and the file that changed last. `seen`: hard links in it by inode.
         seen: Counter[Identity] = Counter()
         freed = files = size = newest = 0
         changed = (0, "")
@@ -262,7 +262,7 @@ class LocalPlace(DiskRoot, Place):
             # a file linked from elsewhere frees nothing; one linked several times in here frees its bytes once
             if links == 1 and stat.S_ISREG(status.st_mode):
                 freed += status.st_size
-        is_known = mounts.keeps_numbers(home) and not (folder[0] == TRASH and is_copied(above))
+        is_known = mounts.keeps_numbers(home) and not (folder[0] == TRASH and is_copied(outer))
         # the walk ends with the folder itself
         return FolderNote(freed, files, size, newest, os.fstat(top).st_ino if is_known else None), here, changed
 

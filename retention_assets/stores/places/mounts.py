@@ -16,8 +16,8 @@ from retention_assets.stores.places.moves import system_call
 
 # File systems whose inode numbers survive a reboot and are equal on every machine. In memory, overlay and FUSE they may change.
 _LASTING = {"ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "bcachefs", "nfs", "nfs4"}
-# From <linux/stat.h>: query the descriptor itself for its birth and its mount number; offsets of the mask, the time of birth,
-# the device numbers and the mount number in the answer.
+# <linux/stat.h>: flags to ask for a descriptor itself, its birth and its mount number; size of the answer, and offsets of its
+# mask, the time of birth, the device numbers and the mount number.
 _AT_EMPTY_PATH = 0x1000
 BIRTH = 0x800
 _MOUNT_NUMBER = 0x1000

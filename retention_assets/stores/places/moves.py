@@ -78,7 +78,7 @@ def _copy_new(name: str, source: int, target: int) -> None:
 
 
 def _remove_unfinished(name: str, folder: int) -> None:
-    # what it moved is whole elsewhere
+    # the source of an unfinished move is still whole
     with suppress(FileNotFoundError):
         mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
         if mode in (stat.S_IFDIR | _FOLDER, stat.S_IFREG | _FILE):

@@ -30,7 +30,7 @@ from retention_assets.stores.protocol import IN_FOLDER, KNOWN_BY, error_text, is
 _ID = re.compile(rb"[0-9a-f]{32}")
 _MOST_BYTES = 1 << 16
 _LOCK = ".in-use"
-_LEFT = timedelta(days=1)
+_ABANDONED = timedelta(days=1)  # age at which an unlocked folder is removed
 
 
 def place_of_root(place: str) -> str:
@@ -47,9 +47,9 @@ def is_at(noted: str, place: str) -> bool:
     """Tell whether a root is the one at a noted place, or that one renamed: then no other has its identity where it was."""
     if not is_same_place(noted, place):
         return False
-    before, present = noted.partition(KNOWN_BY)[0], place.partition(KNOWN_BY)[0]
+    origin, root = noted.partition(KNOWN_BY)[0], place.partition(KNOWN_BY)[0]
     with suppress(OSError):
-        return before == present or not is_same_place(noted, place_of_root(before)) or os.path.samefile(before, present)
+        return origin == root or not is_same_place(noted, place_of_root(origin)) or os.path.samefile(origin, root)
     return False
 
 
@@ -110,8 +110,7 @@ def _as_os_errors() -> Iterator[None]:
     except OSError:
         raise
     except Exception as fault:
-        # drivers raise anything
-        raise OSError(error_text(fault)) from fault
+        raise OSError(error_text(fault)) from fault  # drivers raise anything
 
 
 def identity_of(place: str) -> str | None:
@@ -151,11 +150,11 @@ def write_file(path: str, content: bytes) -> None:
         with suppress(FileNotFoundError):
             os.unlink(unfinished)
         raise
-    above = os.open(folder or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    parent = os.open(folder or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        os.fsync(above)
+        os.fsync(parent)
     finally:
-        os.close(above)
+        os.close(parent)
 
 
 def add_file(place: str, content: bytes) -> bool:
@@ -187,7 +186,7 @@ def _put_new(fs: FileSystem, path: str, content: bytes) -> bool:
     try:
         without_retries(fs, os.getpid()).call_s3("put_object", Bucket=bucket, Key=key, Body=content, IfNoneMatch="*")
     except OSError:
-        # what counts is what is there: an answer may have been lost
+        # the answer may have been lost: the content that is there tells
         fs.invalidate_cache()
         with suppress(FileNotFoundError):
             return bool(fs.cat_file(path) == content)
@@ -213,7 +212,7 @@ def _check_conditions(fs: FileSystem, root: str) -> None:
 @contextmanager
 def temporary_folder(kind: str) -> Iterator[str]:
     """Make a local folder, and remove abandoned ones of the same kind and user."""
-    _remove_left(re.compile(rf"retention-{kind}-[a-z0-9_]{{8}}"))
+    _remove_abandoned(re.compile(rf"retention-{kind}-[a-z0-9_]{{8}}"))
     with tempfile.TemporaryDirectory(prefix=f"retention-{kind}-") as folder, open(f"{folder}/{_LOCK}", "wb") as lock:
         # without file locks nobody else gets one either, and the folder stays
         with suppress(OSError):
@@ -221,11 +220,11 @@ def temporary_folder(kind: str) -> Iterator[str]:
         yield folder
 
 
-def _remove_left(form: re.Pattern[str]) -> None:
-    latest = (now() - _LEFT).timestamp()
+def _remove_abandoned(form: re.Pattern[str]) -> None:
+    latest = (now() - _ABANDONED).timestamp()
     with suppress(OSError), os.scandir(tempfile.gettempdir()) as entries:
         for entry in entries:
-            # what can't be removed is left to the next program
+            # a folder that can't be removed is left to the next program
             with suppress(OSError):
                 if form.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False):
                     _remove_unless_in_use(entry, latest)
@@ -236,8 +235,7 @@ def _remove_unless_in_use(entry: os.DirEntry[str], latest: float) -> None:
         return
     with open(os.open(f"{entry.path}/{_LOCK}", os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC), "r+b") as lock:
         if os.fstat(lock.fileno()).st_mtime <= latest:
-            # raises if it is locked
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises if it is locked
             shutil.rmtree(entry.path)
 
 

@@ -31,9 +31,9 @@ IDENTITY = ".retention-store"
 # folder of a root in which the things of a plan are set aside; it is no data
 TRASH = ".retention-trash"
 _OWN = re.compile(rf"{re.escape(IDENTITY)}|\.{re.escape(IDENTITY)}\.[0-9a-f]{{16}}|{re.escape(TRASH)}(-[0-9a-f]{{32}})?")
-# rate after the first complaint if there was no limit: half of S3's rate for a prefix
+# deletions per second after the first complaint if there was no limit: half of S3's rate for a prefix
 _USUAL = 1750.0
-# lower bound; lasting failures are reported by the requests themselves
+# deletions per second at least; lasting failures are reported by the requests themselves
 _SLOWEST = 1.0
 
 
@@ -43,7 +43,7 @@ class Entry(NamedTuple):
     # below the root, compared to the byte
     key: str
     size: int | None
-    # of writing, in nanoseconds
+    # when it was written, in nanoseconds
     time: int | None
     version: str | None = None
     generation: str | None = None
@@ -79,7 +79,7 @@ class FolderNote(NamedTuple):
     freed: int
     files: int
     size: int
-    # of its files, in nanoseconds; a folder's own time changes with each removal in it
+    # when its newest file was written, in nanoseconds; a folder's own time changes with each removal in it
     newest: int | None
     # inode of the folder itself
     inode: int | None = None
@@ -105,7 +105,8 @@ class FolderNote(NamedTuple):
         if None not in (planned.inode, self.inode) and planned.inode != self.inode:
             return "Another folder has taken its place since its deletion was planned."
         pairs = ((self.files, planned.files), (self.size, planned.size), (self.newest, planned.newest))
-        if any(now > then if begun else now != then for now, then in pairs if now is not None and then is not None):
+        known = [(now, then) for now, then in pairs if now is not None and then is not None]
+        if any(now > then if begun else now != then for now, then in known):
             return (
                 f"Its files changed since its deletion was planned: {planned.files} files of {planned.size} bytes then,"
                 f" {self.files} of {self.size} now."
@@ -194,8 +195,7 @@ class Place(Protocol):
     def delete_tree(self, folder: Folder, permit: Permit, check: FolderCheck) -> RemovedFolder | None:
         """Delete a folder with all that is in it; None if it was not there. `check` runs before anything of it goes.
 
-        Raises OSError, Refused, FolderChanged or Withheld when anything stays; what is gone by then is gone, and the next call
-        removes the rest.
+        Raises OSError, Refused, FolderChanged or Withheld when anything stays; the next call removes the rest.
         """
 
     # Setting aside: on disks in TRASH below the root, in a bucket with versions behind delete markers. `aside` names the folder

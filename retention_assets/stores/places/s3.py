@@ -58,13 +58,13 @@ _ASKED = 10_000
 _DENSE = 8
 # single requests before a page is tried again
 _SPARSE = 64
-# enough to see whether there is anything beside the root itself
+# keys that show whether there is anything beside the root itself
 _FEW = 10
 
 
 @dataclass(frozen=True)
 class KeyRange:
-    """Keys after one and up to another (with the prefix); None is open."""
+    """Keys after one and up to another, both with the prefix. None: from the first, or to the last."""
 
     after: str | None
     up_to: str | None
@@ -103,22 +103,22 @@ class S3Place(Place):
         """Ask for each key by a request, or by a page of the listing where that answers more keys."""
         with self._refusing(), ThreadPoolExecutor(AT_ONCE) as threads:
             bucket = self._bucket()
-            left = sorted({key for key in keys if not is_own(key)})
-            versions = bool(left) and bucket.keeps_versions()
+            rest = sorted({key for key in keys if not is_own(key)})
+            versions = bool(rest) and bucket.keeps_versions()
             head = partial(bucket.head, versions=versions)
-            while left:
+            while rest:
                 singly = _ASKED
                 # In versioned buckets the key marker follows the server's own order, so no pages there.
-                if len(left) >= _DENSE and not versions:
-                    page = next(bucket.pages(just_before(bucket.prefix + left[0]), bucket.prefix + left[-1], versions=False))
+                if len(rest) >= _DENSE and not versions:
+                    page = next(bucket.pages(just_before(bucket.prefix + rest[0]), bucket.prefix + rest[-1], versions=False))
                     listed = {entry.key: entry for entry in page.entries}
-                    count = len(left) if page.last is None else bisect_right(left, page.last, key=bucket.prefix.__add__)
-                    covered, left = left[:count], left[count:]
+                    count = len(rest) if page.last is None else bisect_right(rest, page.last, key=bucket.prefix.__add__)
+                    covered, rest = rest[:count], rest[count:]
                     yield from (listed[key] for key in covered if key in listed)
                     # A sparse page is probably followed by more, so ask for some keys one by one before the next page.
                     singly = _SPARSE if len(covered) < _DENSE else 0
-                yield from filter(None, threads.map(head, left[:singly]))
-                left = left[singly:]
+                yield from filter(None, threads.map(head, rest[:singly]))
+                rest = rest[singly:]
 
     def names_in(self, folder: Folder = ()) -> Iterator[str]:
         with self._refusing():
@@ -139,8 +139,10 @@ class S3Place(Place):
             entries = {entry.key: entry for entry in self.find([due.key for due in wanted])}
             present.update(entries)
             for due in wanted:
-                why = check(entry) if (entry := entries.get(due.key)) else None
-                yield due, (Outcome.ALREADY_GONE, None) if entry is None else (Outcome.SPARED, why) if why else due
+                entry = entries.get(due.key)
+                why = check(entry) if entry else None
+                present_verdict: Verdict = (Outcome.SPARED, why) if why else due
+                yield due, present_verdict if entry else (Outcome.ALREADY_GONE, None)
 
         requests = [DeleteRequest(bucket, part, permit, look, pace) for part in parts_of(objects)]
         return _swept(send_all(requests, parallelism), present)
@@ -159,7 +161,7 @@ class S3Place(Place):
     def has(self, folder: Folder) -> bool:
         """Tell whether anything is in a folder; an entry for the folder itself and a root's own files don't count."""
         bucket = self._bucket(folder, fsspec.FOLDER_PATIENCE)
-        # where every version goes, versions alone may be left below a root
+        # if every version is to be deleted, a root may have nothing but versions
         request, kind = LISTINGS[self._deletes_versions]
         answer = bucket.ask(request, Prefix=bucket.prefix, MaxKeys=_FEW)
         return any(not is_own(bucket.key_of(item)) for item in answer.get(kind, ())) or bool(answer.get("IsTruncated"))
@@ -196,8 +198,8 @@ class S3Place(Place):
             is_marked |= any(outcome is Outcome.HIDDEN for _, outcome, _ in results)
 
         def check_none_left() -> None:
-            if left := bucket.files(self._deletes_versions):
-                raise OSError(f"{len(left)} of {len(files)} places stay: {bucket.prefix}{min(file.key for file in left)}")
+            if staying := bucket.files(self._deletes_versions):
+                raise OSError(f"{len(staying)} of {len(files)} places stay: {bucket.prefix}{min(file.key for file in staying)}")
 
         if files:
             retry(check_none_left, fsspec.FOLDER_PATIENCE)
@@ -260,9 +262,9 @@ class S3Place(Place):
         trash = VersionTrash(self._bucket(), permit, check, pace)
         results = trash.carry_out(order, due, parallelism)
         if order is Order.DELETE_ASIDE:
-            # over nothing, a marker may stay
-            gone = {key for (key, *_), outcome, _ in results if outcome is Outcome.DELETED} & trash.noted.keys()
-            trash.carry_out(order, [DueObject(key, trash.noted[key]) for key in gone], parallelism)
+            # Delete the markers of deleted versions, too. It does no harm if one stays: it hides nothing.
+            keys = {key for (key, *_), outcome, _ in results if outcome is Outcome.DELETED} & trash.noted.keys()
+            trash.carry_out(order, [DueObject(key, trash.noted[key]) for key in keys], parallelism)
         return _swept(results, trash.present)
 
     def carry_out_tree(

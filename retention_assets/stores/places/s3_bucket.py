@@ -57,7 +57,7 @@ class Bucket:
         return answer
 
     def answers(self, request: str, first: Mapping[str, str] | None = None, **facts: Any) -> Iterator[Answer]:
-        """Every page of an answer. What is only for the first page is not asked again."""
+        """Yield the pages of an answer. Facts in `first` are sent for the first page only."""
         more = first or {}
         while True:
             answer = self.ask(request, **facts, **more)
@@ -118,9 +118,9 @@ class Bucket:
         marker, whole = stack.markers[0].version, self.prefix + key
         if len(stack.markers) == 1:
             return marker
-        # an answer does not order markers and versions among each other
-        below = self.ask("list_object_versions", Prefix=whole, KeyMarker=whole, VersionIdMarker=marker, MaxKeys=1)
-        return marker if any(item["VersionId"] == version for item in below.get("Versions", ())) else None
+        # an answer lists markers and versions apart, without their common order
+        next_entries = self.ask("list_object_versions", Prefix=whole, KeyMarker=whole, VersionIdMarker=marker, MaxKeys=1)
+        return marker if any(item["VersionId"] == version for item in next_entries.get("Versions", ())) else None
 
     def pages(self, after: str | None, up_to: str | None, versions: bool) -> Iterator[Page]:
         """Objects after a key and up to another, both with the prefix."""
@@ -129,10 +129,12 @@ class Bucket:
         for answer in self.answers(request, first, Prefix=self.prefix, MaxKeys=PAGE):
             items, last = answer.get(kind, ()), None
             if answer.get("IsTruncated"):
-                last = answer["NextKeyMarker"] if versions else items[-1]["Key"] if items else after or ""
+                last_listed = items[-1]["Key"] if items else after or ""
+                last = answer["NextKeyMarker"] if versions else last_listed
             entries = [self._entry(item) for item in items if not versions or item["IsLatest"]]
             is_last = last is None or (up_to is not None and last >= up_to)
-            yield Page([entry for entry in entries if self._is_between(after, entry.key, up_to)], None if is_last else last)
+            covered = [entry for entry in entries if self._is_between(after, entry.key, up_to)]
+            yield Page(covered, None if is_last else last)
             if is_last:
                 return
 
@@ -162,12 +164,12 @@ class Bucket:
         open_, whole = [self.prefix], set[str]()
         with ThreadPoolExecutor(AT_ONCE) as threads:
             while open_ and asked + len(open_) < _PROBES and len(open_) + len(whole) < wanted * _SPLITS:
-                below: list[str] = []
+                next_prefixes: list[str] = []
                 for prefix, (longer, requests) in zip(open_, threads.map(self._longer, open_), strict=True):
                     asked += requests
                     whole |= set() if longer else {prefix}
-                    below += longer
-                open_ = below
+                    next_prefixes += longer
+                open_ = next_prefixes
         edges = sorted({*open_, *whole} - {self.prefix})
         return sorted({edges[len(edges) * number // wanted] for number in range(1, wanted)}) if edges else []
 
@@ -238,7 +240,7 @@ def code_of(fault: Exception) -> str:
 
 
 def just_before(key: str) -> str:
-    # with few strings between the two
+    # a string before the key with few others between the two
     number = ord(key[-1])
     if number == 0:
         return key[:-1]

@@ -1,4 +1,4 @@
-"""Things of a bucket that are set aside: versions behind delete markers, and whole folders with a manifest."""
+"""Objects of a bucket that are set aside: versions behind delete markers, and whole folders with a manifest."""
 
 import json
 from collections import defaultdict
@@ -108,8 +108,7 @@ class VersionTrash:
             self.placed[due.key] = answer.get("DeleteMarkerVersionId")
             return None
         if outcome is Outcome.FAILED and due.key in self.placed:
-            # its marker may hide another version
-            return Outcome.WITHHELD
+            return Outcome.WITHHELD  # its marker may hide another version
         return Outcome.RESTORED if order is Order.RESTORE else outcome
 
 
@@ -120,7 +119,7 @@ class FolderTrash(VersionTrash):
     root: Bucket
     manifest: str
     folder: Folder
-    # what was in sight; every other version and marker, if these go too
+    # files that were in sight; and all other versions and markers, if these are deleted as well
     current: Sequence[Entry] = ()
     older: Sequence[Entry] = ()
     is_listed: bool = False
@@ -206,5 +205,5 @@ class FolderTrash(VersionTrash):
         markers = [due for due, size in sizes.items() if size is None] + [DueObject(*noted) for noted in self.noted.items()]
         check_done(self.bucket, self.carry_out(Order.DELETE_ASIDE, markers), *NOT_THERE)
         self.remove()
-        gone = [sizes[due] or 0 for due, outcome, _ in results if outcome is Outcome.DELETED]
-        return RemovedFolder(sum(gone)) if gone else None
+        freed = [sizes[due] or 0 for due, outcome, _ in results if outcome is Outcome.DELETED]
+        return RemovedFolder(sum(freed)) if freed else None
