@@ -100,7 +100,7 @@ def read_checkpoint(folder: TableFolder, files: Sequence[str]) -> Commit:
     return commit
 
 
-# without looking for the encoding of each line
+# json.loads would look for the encoding of each line
 _scan = json.JSONDecoder().raw_decode
 
 
@@ -112,7 +112,8 @@ def _take_lines(folder: TableFolder, commit: Commit, content: bytes) -> None:
             actions, end = _scan(line)
         except ValueError as fault:
             raise Refused(f"it has a line that is no JSON object, and may be cut short: {fault}") from fault
-        given = [kind for kind, action in actions.items() if action is not None] if isinstance(actions, dict) else []
+        pairs = actions.items() if isinstance(actions, dict) else ()
+        given = [kind for kind, action in pairs if action is not None]
         if end < len(line) or len(given) != 1:
             raise Refused("it has a line that is more or less than one action")
         _take(folder, commit, given[0], actions[given[0]])
@@ -170,8 +171,8 @@ def _take_rows(folder: TableFolder, commit: Commit, name: str) -> None:
 def _rows(folder: TableFolder, name: str, columns: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
     with folder.open(name) as file:
         parquet = pq.ParquetFile(file)
-        there = {str(column.path) for column in map(parquet.schema.column, range(len(parquet.schema.names)))}
-        chosen = [name for name in columns if any(path == name or path.startswith(f"{name}.") for path in there)]
+        stored = {str(column.path) for column in map(parquet.schema.column, range(len(parquet.schema.names)))}
+        chosen = [name for name in columns if any(path == name or path.startswith(f"{name}.") for path in stored)]
         for batch in parquet.iter_batches(columns=chosen):
             for row in batch.to_pylist():
                 yield from ((kind, action) for kind, action in row.items() if action)

@@ -23,7 +23,7 @@ from retention_assets.stores.protocol import error_text
 class Announcer:
     folder: TableFolder
     mode: Literal["auto", "always", "never"]
-    # the version of the start, once it was added
+    # version of the commit VACUUM START, once it was added
     begun_at: int | None = None
 
     def start(self, table: Table, files: int, size: int) -> bool:
@@ -46,13 +46,13 @@ class Announcer:
         return self._add(table, table.newest + 1, END, {"status": "COMPLETED"})
 
     def _add(self, table: Table, number: int, operation: str, facts: dict[str, str]) -> bool:
-        at = micros(now()) // 1000
+        time = micros(now()) // 1000
         info: dict[str, Any] = {
-            "timestamp": at, "operation": operation, "operationParameters": {"retentionCheckEnabled": "false"},
+            "timestamp": time, "operation": operation, "operationParameters": {"retentionCheckEnabled": "false"},
             "operationMetrics": facts, "isBlindAppend": True, "engineInfo": f"{ENGINE}/{__version__}",
             "txnId": str(uuid.uuid4()),
         }  # fmt: skip
         if table.has_commit_times:
-            info["inCommitTimestamp"] = max(at, micros(table.versions[table.newest].closed_at) // 1000 + 1)
+            info["inCommitTimestamp"] = max(time, micros(table.versions[table.newest].closed_at) // 1000 + 1)
         content = f"{json.dumps({'commitInfo': info})}\n".encode()
         return add_file(f"{self.folder.location}/{LOG}/{number:020}.json", content)

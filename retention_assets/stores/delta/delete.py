@@ -51,5 +51,5 @@ class TableFiles:
 
 
 def _folder_in_trash(name: str) -> str:
-    # versions share files, so a file in the trash belongs to no mark
+    # a hash in place of a mark: versions share files, so that a file in the trash belongs to no single mark
     return f"0/{int(hashlib.sha256(name.encode(errors='surrogateescape')).hexdigest()[:15], 16)}"

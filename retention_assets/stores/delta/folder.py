@@ -73,7 +73,8 @@ class TableFolder:
         try:
             if is_local(fs):
                 with os.scandir(f"{path}/{LOG}") as entries:
-                    files = [file for entry in entries if not entry.name.startswith(".") and (file := _local_file(entry))]
+                    visible = (entry for entry in entries if not entry.name.startswith("."))
+                    files = list(filter(None, map(_local_file, visible)))
             else:
                 fs.invalidate_cache()
                 infos = retry(lambda: fs.ls(f"{path}/{LOG}", detail=True), PATIENCE)
@@ -96,8 +97,8 @@ class TableFolder:
     def read(self, names: Sequence[str]) -> Iterator[bytes]:
         """Read files of the log in order. Raises OSError."""
         fs, path = self._opened
-        for at in range(0, len(names), _AT_ONCE):
-            places = [f"{path}/{LOG}/{name}" for name in names[at : at + _AT_ONCE]]
+        for begin in range(0, len(names), _AT_ONCE):
+            places = [f"{path}/{LOG}/{name}" for name in names[begin : begin + _AT_ONCE]]
             if is_local(fs):
                 for place in places:
                     with open(place, "rb") as file:
@@ -173,7 +174,7 @@ def _decoded_uuid(text: str) -> str:
 def _is_folder(entry: "os.DirEntry[str]", every: bool) -> bool:
     if not entry.is_symlink():
         return entry.is_dir()
-    # what is behind a link that leads nowhere is missed where it is looked for
+    # A link that leads nowhere counts if every folder is wanted: opening it then reports what is missing.
     return os.path.isdir(entry.path) or (every and entry.name[0] != "." and not os.path.exists(entry.path))
 
 
@@ -182,7 +183,7 @@ def _leads_nowhere(path: str) -> bool:
 
 
 def _local_file(entry: "os.DirEntry[str]") -> LogFile | None:
-    # None if it is gone since it was listed
+    # None if it was removed after it was listed
     try:
         if entry.is_dir():
             return LogFile(entry.name, None, 0)
@@ -209,7 +210,7 @@ def _read_all(fs: FileSystem, places: Sequence[str]) -> Iterator[bytes]:
 
 
 def find_folders(glob: str, every: bool = False) -> list[str]:
-    """Return the folders that a glob of folders matches, by path; a glob without signs is itself.
+    """Return the folders that a glob matches, by path; a glob without wildcards is its own match.
 
     Raises Refused if the folder that it begins with is not there. Unless `every` one is wanted, it must not be empty, and `*`
     matches no name that begins with a dot or an underscore.
@@ -223,23 +224,23 @@ def find_folders(glob: str, every: bool = False) -> list[str]:
         raise Refused(f"{mask_secrets(fixed)} is empty. Check the place, and that its disk is mounted.")
     folders: list[str] = [fixed]
     for name in rest:
-        folders = [f"{above}/{child}" for above in folders for child in _children(above, name, every)]
+        folders = [f"{parent}/{child}" for parent in folders for child in _children(parent, name, every)]
     return sorted(folders)
 
 
-def _children(above: str, name: str, every: bool) -> Iterator[str]:
+def _children(parent: str, name: str, every: bool) -> Iterator[str]:
     if is_literal(name):
         yield name
         return
-    for child in _folders_in(above, every):
+    for child in _folders_in(parent, every):
         if (every or name[0] in "._" or child[0] not in "._") and fnmatchcase(child, name):
             yield child
 
 
-def _folders_in(above: str, every: bool) -> list[str]:
-    fs, path = open_file_system(above)
+def _folders_in(folder: str, every: bool) -> list[str]:
+    fs, path = open_file_system(folder)
     if not is_local(fs):
-        return [name[:-1] for name in open_place(above).names_in() if name.endswith("/") and name != "/"]
+        return [name[:-1] for name in open_place(folder).names_in() if name.endswith("/") and name != "/"]
     try:
         with os.scandir(path) as entries:
             return [entry.name for entry in entries if _is_folder(entry, every)]

@@ -1,7 +1,7 @@
 """Reads tables from their logs, and converts them to lines of a log.
 
-A table is read once; later questions list its log and read what is new. A log is refused where its versions can't be told for
-sure: a gap, a commit that is cut short, a newest state that is not that of its checksum.
+A table is read once; later questions list its log and read what is new. A log is refused if its versions are uncertain: a gap,
+a commit that is cut short, a newest state that differs from its checksum.
 """
 
 import hashlib
@@ -67,8 +67,7 @@ class TableReader:
                 return _update(memory, folder, listed, self._times)
             except Refused:
                 raise
-            # a log may hold anything
-            except Exception as fault:
+            except Exception as fault:  # a log may hold anything
                 raise Refused(f"its log can't be read: {type(fault).__name__}: {fault}") from fault
 
 
@@ -86,9 +85,9 @@ def _update(memory: _Memory, folder: TableFolder, listed: Sequence[LogFile], tim
     else:
         table = Table(times)
         _begin(table, folder, files, first)
-    after = table.newest + 1 if table.versions else first
-    new = [files.commits[number] for number in range(after, newest + 1)]
-    for number, file, content in zip(range(after, newest + 1), new, folder.read([file.name for file in new]), strict=True):
+    start = table.newest + 1 if table.versions else first
+    new = [files.commits[number] for number in range(start, newest + 1)]
+    for number, file, content in zip(range(start, newest + 1), new, folder.read([file.name for file in new]), strict=True):
         try:
             table.add_commit(number, read_commit(folder, content), from_micros(file.time // 1000))
         except Refused as fault:
@@ -141,13 +140,13 @@ def _begin(table: Table, folder: TableFolder, files: LogFiles, first: int) -> No
         raise Refused(f"it begins with commit {first}, and has no whole checkpoint from which it could be read")
     start = following[0]
     commit = read_checkpoint(folder, [file.name for file in files.checkpoints[start]])
-    at = files.checkpoints[start][0].time
+    time = files.checkpoints[start][0].time
     if start in files.commits:
         [content] = folder.read([files.commits[start].name])
         own = read_commit(folder, content)
         commit.info, commit.changes_data, commit.change_data = own.info, own.changes_data, own.change_data
-        at = files.commits[start].time
-    table.add_commit(start, commit, from_micros(at // 1000))
+        time = files.commits[start].time
+    table.add_commit(start, commit, from_micros(time // 1000))
 
 
 def _check_sum(folder: TableFolder, table: Table, file: LogFile) -> None:
@@ -159,8 +158,8 @@ def _check_sum(folder: TableFolder, table: Table, file: LogFile) -> None:
     if not isinstance(checksum, dict):
         # checksums are optional, and written after the commit
         return
-    there = {"numFiles": table.live_count, "tableSizeBytes": table.live_bytes}
-    for name, number in there.items():
+    counted = {"numFiles": table.live_count, "tableSizeBytes": table.live_bytes}
+    for name, number in counted.items():
         if number is not None and isinstance(checksum.get(name), int) and checksum[name] != number:
             raise Refused(f"its newest version has {name} {number} by its log, and {checksum[name]} by {file.name}")
 
@@ -189,7 +188,7 @@ class Pins:
         return cls({number: own for number, own in names.items() if number in table.versions})
 
     def of_bases(self, table: Table) -> dict[int, str]:
-        """Return what pins the versions with files, the newest among them, in words."""
+        """Return in words what pins versions with files, the newest ones included."""
         pinned = {table.base_of(number): f"tag {own[0]} pins it" for number, own in self.names.items()}
         newest = {
             table.newest_with_files: "it is the newest version with files of its own",
@@ -203,7 +202,7 @@ def lines_of(
 ) -> Iterator[Line]:
     """Yield the lines of a table: about itself, its versions, its newest version as branch `main`, and its pins.
 
-    `claimed`: files that stay, by number, with what needs them; `missing` tells of each file if it is not there.
+    `claimed`: files that stay, by number, with who needs them. `missing`: for each file whether it is not there.
     """
     window = round(table.interval(DELETED_FILES).total_seconds() * 1000)
     attributes = {
@@ -215,13 +214,13 @@ def lines_of(
     yield {"dataset": dataset, "attributes": attributes}
     own, lives, claims = table.exclusive_files(), table.lives(claimed), _claims(table, claimed)
     lost = table.counts(table.versions, missing)
-    before = None
+    parent = None
     for version in table.versions.values():
         facts = {"operation": version.operation, "engine": version.engine, "user_metadata": version.user_metadata}
         number = version.number
         size, files = own.get(number, (0, 0))
         yield {
-            "dataset": dataset, "transaction": str(number), "parent": before, "parent_given": True,
+            "dataset": dataset, "transaction": str(number), "parent": parent, "parent_given": True,
             "type": "DELETE" if version.is_empty else "SNAPSHOT", "status": "COMMITTED",
             "opened_at": version.closed_at, "closed_at": version.closed_at,
             "bytes": size, "files": files,
@@ -232,13 +231,13 @@ def lines_of(
                 **({MISSING: str(lost[number])} if lost[number] else {}),
             },
         }  # fmt: skip
-        before = str(number)
-    yield {"dataset": dataset, "branch": "main", "head": before}
+        parent = str(number)
+    yield {"dataset": dataset, "branch": "main", "head": parent}
     yield from ({"dataset": dataset, "tag": name, "head": str(number)} for number, own in pins.names.items() for name in own)
 
 
 def _claims(table: Table, claimed: Mapping[int, str]) -> dict[int, str]:
-    # by version, what else needs a file of it
+    # by version, somebody else who needs a file of it
     if not claimed:
         return {}
     files = np.zeros(len(table.names), dtype=bool)
@@ -246,4 +245,5 @@ def _claims(table: Table, claimed: Mapping[int, str]) -> dict[int, str]:
     having = (number for number, count in table.counts(table.versions, files).items() if count)
     if len(names := {*claimed.values()}) == 1:
         return dict.fromkeys(having, names.pop())
-    return {number: claimed[int(own[files[own]][0])] for number in having if len(own := table.files_of(number))}
+    own = {number: table.files_of(number) for number in having}
+    return {number: claimed[int(numbers[files[numbers]][0])] for number, numbers in own.items() if len(numbers)}

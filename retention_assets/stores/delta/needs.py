@@ -1,4 +1,4 @@
-"""Who needs each file of a table: retained versions, other tables, or nobody."""
+"""Needs for each file of a table: by retained versions, by other tables, or none."""
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -50,34 +50,34 @@ class TableState:
     swept: Swept
     # other tables, by the name of the file to which they refer
     claims: Mapping[str, str]
-    # by file: it should be there, and is not
+    # files that should be there, and are not
     missing: Bools
 
 
 @dataclass(frozen=True)
 class Needs:
-    """Who needs the files of a table while some versions are swept."""
+    """For each file of a table, who needs it while some versions are swept."""
 
     table: Table
-    # versions with files that are retained, and others that keep their files from going now
+    # retained versions with files, and those in the trash, whose files may not be deleted either
     versions: frozenset[int]
     others: frozenset[int]
-    # by file: the newest of all these versions that has it, -1 if none has
+    # by file: the newest of both that has it, -1 if none has
     newest: Ints
     # tables that refer to files, by file
     claimed: Mapping[int, str]
 
     @classmethod
     def of(cls, state: TableState, targets: Collection[int], order: Order = Order.DELETE) -> Self:
-        """Retain all but some targets and what was swept before; of that what is pinned, held, or whole again.
+        """Retain every version but the targets and earlier swept ones; of these the pinned, held and whole ones, too.
 
-        What is set aside keeps its files from being deleted, not from being set aside.
+        Versions in the trash keep their files from being deleted, but not from being set aside.
         """
         table, swept = state.table, state.swept
         lost = table.counts(swept.deleted & table.versions.keys(), state.missing)
-        again = {number for number, count in lost.items() if not count} | swept.kept
-        gone = (swept.deleted | swept.aside) - again | {*targets}
-        kept = {version.number for version in table.versions.values() if not version.is_empty} - gone
+        whole_again = {number for number, count in lost.items() if not count} | swept.kept
+        not_retained = (swept.deleted | swept.aside) - whole_again | {*targets}
+        kept = {version.number for version in table.versions.values() if not version.is_empty} - not_retained
         kept |= {table.base_of(number) for number in state.pins.of_bases(table)}
         others = frozenset() if order is Order.SET_ASIDE else swept.aside - {*targets}
         return cls(table, frozenset(kept), others, table.newest_of(kept | others), claimed_files(table, state.claims))
@@ -90,7 +90,7 @@ class Needs:
 
     @cached_property
     def needed(self) -> Bools:
-        """Tell of each file if it stays; one in another folder does, whoever needs it."""
+        """Tell for each file whether it stays; one in another folder does, whoever needs it."""
         needed = self.wanted
         needed[self.table.elsewhere] = True
         return needed
@@ -149,21 +149,21 @@ def claimed_files(table: Table, claimed: Mapping[str, str]) -> dict[int, str]:
 def prepare_versions(state: TableState, transactions: Sequence[str]) -> list[PreparedTarget]:
     """Return a note for each version, and the bytes that go if all of them do, each file counted once."""
     table = state.table
-    going = {name: number for name in transactions if (number := number_of(name)) in table.versions}
-    needs = Needs.of(state, going.values())
-    owner, due = table.newest_of(going.values()), ~needs.needed
-    sizes = np.bincount(owner[due & (owner >= 0)], table.file_sizes()[due & (owner >= 0)], table.newest + 1)
+    due_versions = {name: number for name in transactions if (number := number_of(name)) in table.versions}
+    needs = Needs.of(state, due_versions.values())
+    owner, is_due = table.newest_of(due_versions.values()), ~needs.needed
+    sizes = np.bincount(owner[is_due & (owner >= 0)], table.file_sizes()[is_due & (owner >= 0)], table.newest + 1)
     note = json.dumps(VersionNote(table.id, table.newest))
     return [
-        PreparedTarget(name, int(sizes[going[name]]), note) if name in going else PreparedTarget(name, 0)
+        PreparedTarget(name, int(sizes[due_versions[name]]), note) if name in due_versions else PreparedTarget(name, 0)
         for name in transactions
     ]
 
 
 def wanted_again(state: TableState, versions: Collection[int]) -> dict[int, str]:
-    """Return those of some set aside versions that are needed, and by whom: what is pinned, and what has files that are missed.
+    """Return the set aside versions that are needed, and by whom: pinned ones, and those that have a file that is missed.
 
-    Of several that have a missed file, the one with the fewest others.
+    If several have a missed file, the one with the fewest other missing files.
     """
     table, missing, swept = state.table, state.missing, state.swept
     # a set aside version that a hold or a retain rule names stays aside: it doesn't need its own files back
@@ -187,19 +187,19 @@ def _sentence(words: str) -> str:
 
 
 def remains_of(needs: Needs, targets: Sequence[Target], listing: Mapping[str, Entry]) -> dict[str, Remains]:
-    """Tell what is left of the files that go with each version."""
+    """Return the state of each version by the files that go with it; none for a version without such files."""
     table, due = needs.table, ~needs.needed
-    numbers = {number: target for target in targets if (number := number_of(target.transaction)) in table.versions}
-    whole = table.counts(numbers, due)
-    there = table.counts(numbers, due & is_listed(table, listing))
-    return {
-        # what is set aside has freed nothing
-        target.transaction: (Remains.NOTHING if target.aside else Remains.FREED)
-        if not there[number]
-        else (Remains.ALL if there[number] == whole[number] else Remains.SOME)
-        for number, target in numbers.items()
-        if whole[number]
-    }
+    by_number = {number_of(target.transaction): target for target in targets}
+    versions = {number: target for number, target in by_number.items() if number in table.versions}
+    planned, left = table.counts(versions, due), table.counts(versions, due & is_listed(table, listing))
+    remains: dict[str, Remains] = {}
+    for number, target in versions.items():
+        if planned[number] and not left[number]:
+            # a set aside version has freed nothing
+            remains[target.transaction] = Remains.NOTHING if target.aside else Remains.FREED
+        elif planned[number]:
+            remains[target.transaction] = Remains.ALL if left[number] == planned[number] else Remains.SOME
+    return remains
 
 
 def is_listed(table: Table, listing: Mapping[str, Entry]) -> Bools:
@@ -207,14 +207,14 @@ def is_listed(table: Table, listing: Mapping[str, Entry]) -> Bools:
 
 
 def is_missing(table: Table, listing: Mapping[str, Entry]) -> Bools:
-    """Tell of each file of a table if it should be in its folder, and is not."""
+    """Tell for each file of a table whether it should be in its folder, and is not."""
     missing = ~is_listed(table, listing)
     missing[table.elsewhere] = False
     return missing
 
 
 def check_names(table: Table, listing: Mapping[str, Entry]) -> None:
-    """Refuse a table of which a name in the log is there both as written and decoded: nobody knows which one is meant."""
+    """Raises Refused if a name of the log is there both as written and decoded: nobody knows which file is meant."""
     for path, file in table.raw.items():
         if path in listing and table.names[file] in listing:
             decoded = long_quote(table.names[file])

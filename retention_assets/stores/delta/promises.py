@@ -1,4 +1,4 @@
-"""Sentences about what policies promise of tables and other readers refuse, and about what tables keep by themselves."""
+"""Sentences about versions that policies keep and other readers refuse, and about versions that tables keep themselves."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import timedelta
@@ -11,21 +11,21 @@ from retention_assets.stores.delta.table import DELETED_FILES, IN_COMMIT_TIME, K
 
 # tables that a sentence names
 _SHOWN = 3
-# properties that decide here, in small letters; and how alike two of about 25 letters are that differ in one
+# properties by their names in lower case; and the similarity of two names of 25 letters that differ in one
 _PROPERTIES = {name.lower(): name for name in (KEEP_VERSIONS, DELETED_FILES, LOG_RETENTION, LOG_CLEANUP, IN_COMMIT_TIME)}
 _ONE_LETTER = 0.95
 
 
 def promise_warnings(tables: Mapping[str, Table], policies: Sequence[Policy], spares: bool) -> list[str]:
     """Compare the ages of policies with the windows of the tables that they are about."""
-    about: dict[tuple[str, str], list[str]] = {}
+    tables_of: dict[tuple[str, str], list[str]] = {}
     names = [*tables]
     for policy in policies:
         included, excluded = matching(names, policy.datasets.include), protecting(names, policy.datasets.exclude)
         for name, is_included, is_excluded in zip(names, included, excluded, strict=True):
             for sentence in _warnings(policy, tables[name], spares) if is_included and not is_excluded else ():
-                about.setdefault(sentence, []).append(name)
-    return [f"{begin} {_listed(own)}{rest}" for (begin, rest), own in about.items()]
+                tables_of.setdefault(sentence, []).append(name)
+    return [f"{begin} {_listed(own)}{rest}" for (begin, rest), own in tables_of.items()]
 
 
 def clone_warnings(tables: Mapping[str, Table], known: Collection[str]) -> list[str]:
@@ -66,7 +66,7 @@ def pin_warnings(tables: Mapping[str, Table]) -> Iterator[str]:
 
 
 def _warnings(policy: Policy, table: Table, spares: bool) -> Iterator[tuple[str, str]]:
-    # what stands before and after the names of the tables
+    # sentences in two halves, between which the names of the tables stand
     line, window, kept = policy.select.older_than, table.interval(DELETED_FILES), table.interval(LOG_RETENTION)
     if line is None and policy.select.beyond:
         yield (

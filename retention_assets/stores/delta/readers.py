@@ -1,6 +1,6 @@
-"""Who else needs files of a table: other tables that refer to them by absolute paths, and streams that lag behind.
+"""Others that need files of a table: tables that refer to them by absolute paths, and streams that lag behind.
 
-Clones and streams are found only where the settings name them. What can't be read needs everything.
+Clones and streams are found only where the settings name them. One that can't be read counts as needing everything.
 """
 
 import json
@@ -20,7 +20,7 @@ from retention_assets.stores.delta.log import TableReader, token_of
 from retention_assets.stores.places.file_systems import open_file_system
 from retention_assets.stores.protocol import error_text
 
-# A look at the tables of stores counts for so many times as long as it took: a sweep of many would list each for each.
+# A look at the stores' tables is used for this many times its duration: a sweep of many tables would list all for each.
 _COUNTS_FOR = 20
 _THREADS = 16
 _KEY = re.compile(rb'"(?:path|pathOrInlineDv)"\s*:\s*"')
@@ -41,10 +41,10 @@ class OtherTables:
     """Files of other folders that tables refer to, by table."""
 
     reader: TableReader
-    # tables of the store and of other stores, whose faults are their own; and tables that must be readable
+    # tables of this and other stores, whose faults concern only themselves; and tables that must be readable
     find_tables: Callable[[], Iterable[str]]
     find_clones: Callable[[], Iterable[str]]
-    # as read last, by the folder
+    # tables as last read, by folder
     _clones: Mapping[str, _Read] = field(default_factory=dict)
     _tables: Mapping[str, _Read] = field(default_factory=dict)
     # when the last look at the tables of stores began and ended, when clones were looked at last, and what it found wrong
@@ -94,19 +94,19 @@ class OtherTables:
             self._tables = self._read_all(self.find_tables(), self._tables, may_be_none=True)
             self._looked = present, moment().running
 
-    def _read_all(self, locations: Iterable[str], before: Mapping[str, _Read], may_be_none: bool = False) -> dict[str, _Read]:
+    def _read_all(self, locations: Iterable[str], earlier: Mapping[str, _Read], may_be_none: bool = False) -> dict[str, _Read]:
         folders = {folder.canonical: folder for folder in map(TableFolder, locations)}
         with ThreadPoolExecutor(_THREADS) as threads:
-            read = threads.map(lambda folder: self._read(folder, before.get(folder.canonical)), folders.values())
+            read = threads.map(lambda folder: self._read(folder, earlier.get(folder.canonical)), folders.values())
             pairs = zip(folders, read, strict=True)
             return {name: answer or _Read("", None, "it has no log") for name, answer in pairs if answer or not may_be_none}
 
-    def _read(self, folder: TableFolder, before: _Read | None) -> _Read | None:
+    def _read(self, folder: TableFolder, earlier: _Read | None) -> _Read | None:
         # None if it is gone
         try:
             token = token_of(folder.list_log())
-            if before and before.token == token:
-                return before
+            if earlier and earlier.token == token:
+                return earlier
             table = self.reader.read(folder)
         except (Refused, OSError) as fault:
             return _Read("", _places_in(folder), error_text(fault))
@@ -114,7 +114,7 @@ class OtherTables:
 
 
 def _places_in(folder: TableFolder) -> frozenset[str] | None:
-    """Find the places elsewhere that a log names which can't be read as a whole; None if a file of it can't be read at all."""
+    """Find the places in a log that can't be read as a table; None if one of its files can't be read at all."""
     written: set[str] = set()
     try:
         for name in [*(file.name for file in folder.list_log() if file.size is not None), *folder.names_in("_sidecars")]:
@@ -122,29 +122,29 @@ def _places_in(folder: TableFolder) -> frozenset[str] | None:
                 [content] = folder.read([name])
                 paths = _PATH.findall(content)
                 if len(paths) < len(_KEY.findall(content)):
-                    # it is cut short in the middle of one
-                    return None
+                    return None  # it is cut short in the middle of one
                 written.update(str(json.loads(text)) for text in paths)
             elif name.endswith(".parquet"):
                 written.update(paths_of_checkpoint(folder, name))
-        names = map(folder.name_of, written)
-        # a path may also lead out of the folder
-        return frozenset(name[1:] if name[:1] == "/" else canonical_place(normpath(folder.canonical + name)) for name in names)
-    # what a broken file raises is unknown
-    except Exception:  # noqa: BLE001
+        names = {folder.name_of(path) for path in written}
+        absolute = {name for name in names if name[:1] == "/"}
+        # a relative path may lead out of the folder, too
+        relative = {canonical_place(normpath(folder.canonical + name)) for name in names - absolute}
+        return frozenset(relative | {name[1:] for name in absolute})
+    except Exception:  # noqa: BLE001 - a broken file may raise anything
         return None
 
 
 def find_clones(globs: Iterable[str]) -> Iterator[str]:
-    """Return the folders that must be readable. One that is not in the folder above it any more was deleted."""
+    """Return the folders that must be readable. One that its parent folder does not list was deleted."""
     for glob in globs:
         for location in find_folders(glob, every=True):
-            above, _, name = location.rpartition("/")
+            parent, _, name = location.rpartition("/")
             if location != glob:
                 # a glob may match other folders
                 if TableFolder(location).list_log():
                     yield location
-            elif name in {other.rpartition("/")[2] for other in find_folders(f"{above}/*", every=True)}:
+            elif name in {other.rpartition("/")[2] for other in find_folders(f"{parent}/*", every=True)}:
                 yield location
 
 
@@ -175,8 +175,7 @@ def read_streams(globs: Iterable[str]) -> Streams:
                     own = oldest.setdefault(table, {})
                     stream = shown_place(location.rpartition("/")[2])
                     own[stream] = min(version, own.get(stream, version))
-    # file systems raise anything
-    except Exception as fault:  # noqa: BLE001
+    except Exception as fault:  # noqa: BLE001 - file systems raise anything
         return Streams(fault=f"that can't be read ({error_text(fault)})")
     return Streams(oldest, empty=empty)
 
@@ -186,8 +185,7 @@ def _offsets(location: str, may_be_none: bool) -> Iterator[tuple[str, int]]:
     fs, path = open_file_system(location)
     fs.invalidate_cache()
     if may_be_none and location.rpartition("/")[2][0] in "._" and not fs.exists(f"{path.rstrip('/')}/offsets"):
-        # a hidden folder of something else
-        return
+        return  # a hidden folder of something else
     for name in fs.ls(f"{path.rstrip('/')}/offsets", detail=False):
         if name.rpartition("/")[2].isdigit():
             header, *lines = fs.cat_file(name).decode().splitlines() or [""]

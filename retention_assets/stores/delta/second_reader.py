@@ -1,7 +1,7 @@
 """A second reader of logs, which finds versions that would lose nothing. It follows the adds and removes of each path.
 
-It shares no code with what the sweep goes by, so that a fault there is not repeated here. It errs to one side: what it does not
-understand counts as a file of its own.
+It shares no code with the reader that the sweep uses, so that a fault there is not repeated here. It errs to one side: what it
+does not understand counts as a file of its own.
 """
 
 import json
@@ -31,8 +31,8 @@ def check_needs(folder: TableFolder, going: Sequence[int], retained: Sequence[in
     keeping, leaving = sorted(retained), sorted(going)
     losing: set[int] = set()
     for _, begin, end in _lives(folder):
-        after = bisect_left(keeping, begin)
-        if after == len(keeping) or keeping[after] >= end:
+        next_kept = bisect_left(keeping, begin)
+        if next_kept == len(keeping) or keeping[next_kept] >= end:
             losing.update(leaving[bisect_left(leaving, begin) : bisect_left(leaving, end)])
     return {number: f"retained versions need all files of version {number}" for number in leaving if number not in losing}
 
@@ -42,7 +42,8 @@ def _lives(folder: TableFolder) -> Iterator[_Life]:
     names = [file.name for file in folder.list_log() if file.size is not None]
     commits = {int(name[:20]): name for name in names if re.fullmatch(r"\d{20}\.json", name)}
     if first := min(commits, default=0):
-        checkpoints = [name for name in names if (match := _CHECKPOINT.fullmatch(name)) and int(match[1]) >= first - 1]
+        matches = [match for match in map(_CHECKPOINT.fullmatch, names) if match]
+        checkpoints = [match[0] for match in matches if int(match[1]) >= first - 1]
         checkpoints = [name for name in checkpoints if _has_all_parts(name, checkpoints)]
         oldest = min((name[:20] for name in checkpoints), default="")
         for name in checkpoints if oldest else ():

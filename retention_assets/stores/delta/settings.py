@@ -62,12 +62,12 @@ class DeltaSettings(StoreSettings):
     ] = "auto"
 
     # globs of the tables of other delta stores of the same settings
-    _beside: tuple[tuple[str, str], ...] = PrivateAttr(())
+    _other_globs: tuple[tuple[str, str], ...] = PrivateAttr(())
 
     @property
-    def beside(self) -> tuple[tuple[str, str], ...]:
+    def other_globs(self) -> tuple[tuple[str, str], ...]:
         """Names of other stores of this kind in the same settings, each with a glob of its tables."""
-        return self._beside
+        return self._other_globs
 
     @property
     def data_root(self) -> str | None:
@@ -91,7 +91,7 @@ class DeltaSettings(StoreSettings):
     def with_others(self, others: Mapping[str, StoreSettings]) -> "DeltaSettings":
         own = self.model_copy()
         delta = ((name, one) for name, one in sorted(others.items()) if name != self.name and isinstance(one, DeltaSettings))
-        own._beside = tuple((name, glob) for name, one in delta for glob in one.tables)
+        own._other_globs = tuple((name, glob) for name, one in delta for glob in one.tables)
         return own
 
     @property

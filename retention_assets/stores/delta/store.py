@@ -68,25 +68,25 @@ _LATELY = 5.0
 
 @dataclass(frozen=True)
 class _Folders:
-    """Folders that the globs of a store match, by the name of the dataset and by the folder itself. Not all are tables."""
+    """Folders that the globs of a store match, by the name of the dataset and by canonical path. Not all are tables."""
 
-    named: Mapping[str, Sequence[TableFolder]]
-    same: Mapping[str, Sequence[TableFolder]]
-    # stores that have a folder as well
-    beside: Mapping[str, str]
+    by_dataset: Mapping[str, Sequence[TableFolder]]
+    by_folder: Mapping[str, Sequence[TableFolder]]
+    # other stores of this kind, by the folders that they match
+    owners: Mapping[str, str]
 
     @classmethod
     def find(cls, settings: DeltaSettings) -> Self:
-        named, same = dict[str, list[TableFolder]](), dict[str, list[TableFolder]]()
+        by_dataset, by_folder = dict[str, list[TableFolder]](), dict[str, list[TableFolder]]()
         for location in (location for glob in settings.tables for location in find_folders(glob)):
             folder = TableFolder(location)
-            named.setdefault(f"{settings.name}/{folder.shown.rpartition('/')[2]}", []).append(folder)
-            same.setdefault(folder.canonical, []).append(folder)
-        beside: dict[str, str] = {}
-        for name, glob in settings.beside:
+            by_dataset.setdefault(f"{settings.name}/{folder.shown.rpartition('/')[2]}", []).append(folder)
+            by_folder.setdefault(folder.canonical, []).append(folder)
+        owners: dict[str, str] = {}
+        for name, glob in settings.other_globs:
             with suppress(Refused):
-                beside |= {TableFolder(location).canonical: name for location in find_folders(glob)}
-        return cls(named, same, beside)
+                owners |= {TableFolder(location).canonical: name for location in find_folders(glob)}
+        return cls(by_dataset, by_folder, owners)
 
 
 class DeltaStore(Store):
@@ -108,20 +108,20 @@ class DeltaStore(Store):
 
     def datasets(self) -> list[str]:
         self._looked_at = float("-inf")
-        named = self._folders().named
+        named = self._folders().by_dataset
         with ThreadPoolExecutor(_THREADS) as threads:
             has_log = threads.map(lambda folders: any([*map(self._may_hold_log, folders)]), named.values())
             return sorted(name for name, is_table in zip(named, has_log, strict=True) if is_table)
 
     def read(self, datasets: Sequence[str], only: Only | None = None) -> pa.Table:  # noqa: ARG002 - it is read whole
-        streams, folders = self._streams(), self._folders().named if datasets else {}
+        streams, folders = self._streams(), self._folders().by_dataset if datasets else {}
         with ThreadPoolExecutor(_THREADS) as threads:
             read = threads.map(lambda name: self._lines_of(name, folders.get(name, ()), streams), datasets)
             return pa.concat_tables([LINES.empty_table(), *read])
 
     def tokens(self, datasets: Sequence[str]) -> Mapping[str, str]:
         """Hash the listing of each log, with what else decides about its lines."""
-        streams, folders = self._streams(), self._folders().named if datasets else {}
+        streams, folders = self._streams(), self._folders().by_dataset if datasets else {}
 
         def token(name: str) -> str | None:
             try:
@@ -145,7 +145,7 @@ class DeltaStore(Store):
         """Name explicit tables that are not there, clones that are not known, and pins of versions that are not there."""
         explicit = [TableFolder(glob) for glob in self.settings.tables if find_folders(glob) == [glob]]
         streams, folders, tables = self._streams(), self._folders(), self._readable_tables()
-        known, about_clones = {*folders.same, *folders.beside}, list[str]()
+        known, about_clones = {*folders.by_folder, *folders.owners}, list[str]()
         try:
             clones = {shown_place(glob): [*find_clones([glob])] for glob in self.settings.also_read}
             about_clones += (f"{glob} matches no table: no clone is known there." for glob, own in clones.items() if not own)
@@ -171,7 +171,7 @@ class DeltaStore(Store):
 
     def check_needs(self, dataset: str, going: Sequence[str], retained: Sequence[str]) -> Mapping[str, str]:
         """Ask the second reader of the log."""
-        if (folder := self._only(dataset, self._folders().named.get(dataset, ()))) is None:
+        if (folder := self._only(dataset, self._folders().by_dataset.get(dataset, ()))) is None:
             return {}
         faults = check_needs(folder, [*map(number_of, going)], [*map(number_of, retained)])
         return {str(number): why for number, why in faults.items()}
@@ -196,7 +196,7 @@ class DeltaStore(Store):
         return [text for place in self._trash() for text in place.lifecycle_warnings(undo)]
 
     def _trash(self) -> Iterator[Place]:
-        # of one table: the others are below the same folders or in the same bucket
+        # the place of one table: the others are below the same folders or in the same bucket
         for name in self.datasets()[:1]:
             if opened := self._open(name):
                 yield self._place(opened[0])
@@ -222,10 +222,10 @@ class DeltaStore(Store):
             return [SweptTarget(target.transaction, outcome, error=error_text(fault)) for target in targets]
 
         def load() -> tuple[Table, Pins]:
-            now = self._reader.read(folder)
-            if now is None or table_id not in now.ids:
+            present = self._reader.read(folder)
+            if present is None or table_id not in present.ids:
                 raise Refused("another table has the name now, or none; the files of the earlier table stay")
-            return now, self._pins(now)
+            return present, self._pins(present)
 
         table_id, announcer = table.id, Announcer(folder, self.settings.announce)
         claims, swept, notes = partial(self._others.claims, folder), self._swept_of(dataset), TrashNotes(folder)
@@ -237,14 +237,13 @@ class DeltaStore(Store):
     def _empty_trash_of_others(
         self, dataset: str, targets: Sequence[Target], parallelism: int, permit: Permit
     ) -> list[SweptTarget]:
-        # what was set aside of a table that is another one by now, or is not there any more
-        folder = self._only(dataset, self._folders().named.get(dataset, ()))
+        # targets of an earlier table, which another one has replaced, or which is not there any more
+        folder = self._only(dataset, self._folders().by_dataset.get(dataset, ()))
         table = self._reader.read(folder) if folder else None
         ids = table.ids if table else frozenset()
         others = [target for target in targets if target.note and VersionNote.parse(target.note).table not in ids]
         if folder is None:
-            # the folders above it were listed
-            return [gone_from_trash(target, dataset) for target in others]
+            return [gone_from_trash(target, dataset) for target in others]  # its parent folder was listed
         if others and not folder.is_there():
             raise Refused(f"{folder.shown} is not there. Check that its disk is mounted")
         return empty_trash(TrashNotes(folder), TableFiles(self._place(folder), permit, parallelism), others) if others else []
@@ -306,8 +305,7 @@ class DeltaStore(Store):
             stays |= claimed_files(table, self._claims_lately(folder) or {})
             lines += lines_of(dataset, table, pins, spares, strays_of(table, listing), stays, is_missing(table, listing))
             return pa.Table.from_pylist(lines, schema=LINES)
-        # a log may hold anything
-        except Exception as fault:  # noqa: BLE001
+        except Exception as fault:  # noqa: BLE001 - a log may hold anything
             text = error_text(fault).encode(errors="replace").decode()
             return pa.Table.from_pylist([{"dataset": dataset, "fault": text}], schema=LINES)
 
@@ -323,14 +321,14 @@ class DeltaStore(Store):
         if len({folder.canonical for folder in folders}) > 1:
             raise Refused(f"{len(folders)} tables have the name {dataset}: {' and '.join(one.shown for one in folders[:2])}")
         for folder in folders:
-            if len(same := self._folders().same[folder.canonical]) > 1:
+            if len(same := self._folders().by_folder[folder.canonical]) > 1:
                 raise Refused(f"{' and '.join(other.shown for other in same)} are one table. Name it once")
-            if other := self._folders().beside.get(folder.canonical):
+            if other := self._folders().owners.get(folder.canonical):
                 raise Refused(f"{folder.shown} is also a table of the store {other}. Give it to one of them")
         return folders[0] if folders else None
 
     def _open(self, dataset: str) -> tuple[TableFolder, Table] | None:
-        return self._open_one(dataset, self._folders().named.get(dataset, ()))
+        return self._open_one(dataset, self._folders().by_dataset.get(dataset, ()))
 
     def _open_one(self, dataset: str, folders: Sequence[TableFolder]) -> tuple[TableFolder, Table] | None:
         folder = self._only(dataset, folders)
@@ -346,8 +344,8 @@ class DeltaStore(Store):
 
     def _all_tables(self) -> Iterator[str]:
         folders = _Folders.find(self.settings)
-        yield from (folder.location for same in folders.same.values() for folder in same)
-        yield from (location.rstrip("/") for location in folders.beside)
+        yield from (folder.location for same in folders.by_folder.values() for folder in same)
+        yield from (location.rstrip("/") for location in folders.owners)
 
     def _readable_tables(self) -> dict[str, Table]:
         tables: dict[str, Table] = {}
@@ -361,15 +359,14 @@ class DeltaStore(Store):
         try:
             listed = folder.list_log()
         except (Refused, OSError):
-            # its reading says why
-            return True
+            return True  # reading it says why
         self._listed[folder.canonical] = moment().running, listed
         return bool(listed)
 
     def _listed_lately(self, folder: TableFolder) -> Sequence[LogFile]:
-        # one question for two answers, once
-        at, listed = self._listed.pop(folder.canonical, (float("-inf"), ()))
-        return listed if moment().running - at < _LATELY else folder.list_log()
+        # `datasets` has just listed it; used once
+        listed_at, listed = self._listed.pop(folder.canonical, (float("-inf"), ()))
+        return listed if moment().running - listed_at < _LATELY else folder.list_log()
 
     def _files(self, folder: TableFolder) -> TableFiles:
         return TableFiles(self._place(folder), always, _THREADS)

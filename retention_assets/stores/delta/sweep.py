@@ -62,15 +62,16 @@ class VersionsOrder(TableOrder):
     announcer: Announcer
     # targets with files, by version
     going: dict[int, Target] = field(default_factory=dict, init=False)
-    # of each file that was moved or deleted
+    # outcome of each file that was moved or deleted
     results: dict[str, SweptTarget] = field(default_factory=dict, init=False)
-    # as the targets were judged by: the table, who needs its files, claims of others, and the files that are there
+    # state by which targets are judged: the table, needs for its files, claims of other tables, and the files that are there
     table: Table = field(init=False)
     needs: Needs = field(init=False)
     claimed: Mapping[str, str] = field(init=False)
     listing: dict[str, Entry] = field(init=False)
-    # by file: it was not there when the targets were judged
+    # files that were not there when the targets were judged
     missing: Bools = field(init=False)
+    # names of files by what is to happen to them
     moves: Mapping[Order, Sequence[str]] = field(init=False)
 
     def decide(self, targets: Sequence[Target]) -> bool:
@@ -96,7 +97,7 @@ class VersionsOrder(TableOrder):
         if not due:
             return True
         self.permit()
-        # in a table that is made anew meanwhile the commit would lie behind a gap
+        # in the log of a table that was made anew meanwhile, the commit would follow a gap
         is_current = self.load()[0].newest == self.table.newest
         return is_current and self.announcer.start(self.table, len(due), sum(self.listing[name].size or 0 for name in due))
 
@@ -109,13 +110,13 @@ class VersionsOrder(TableOrder):
             moving = {*self.moves[self.order]}
             for number, target in self.going.items():
                 names = sorted(table.names[file] for file in table.files_of(number).tolist())
-                left = [name for name in names if name not in moving]
-                self.notes.write(target.aside, Noted({name: table.size_of(name) for name in names}, left))
+                staying = [name for name in names if name not in moving]
+                self.notes.write(target.aside, Noted({name: table.size_of(name) for name in names}, staying))
         judged = table.newest if self.announcer.begun_at is None else self.announcer.begun_at
         self.in_doubt = True
         for order, due in self.moves.items():
-            for at in range(0, len(due), _FILES):
-                part = self._still_due(due[at : at + _FILES], judged)
+            for begin in range(0, len(due), _FILES):
+                part = self._still_due(due[begin : begin + _FILES], judged)
                 answers = self.files.carry_out(order, table.size_of, part, self.listing)
                 self.results |= {one.transaction: one for one in answers}
         self._conclude()
@@ -124,54 +125,55 @@ class VersionsOrder(TableOrder):
     def _sort(self, pins: Pins, targets: Sequence[Target]) -> None:
         self.going, table = {}, self.table
         pinned = {} if self.order is Order.RESTORE else pins.of_bases(table)
-        missing = Outcome.FAILED if self.order is Order.RESTORE else Outcome.ALREADY_GONE
+        lost = Outcome.FAILED if self.order is Order.RESTORE else Outcome.ALREADY_GONE
         for target in (target for target in targets if target.transaction not in self.outcomes):
             name, number = target.transaction, number_of(target.transaction)
             if target.note and VersionNote.parse(target.note).table not in table.ids:
-                self.settle([name], missing, _ANOTHER)
+                self.settle([name], lost, _ANOTHER)
             elif number not in table.versions:
-                self.settle([name], missing, _LOST)
+                self.settle([name], lost, _LOST)
             elif number in pinned:
                 self.settle([name], Outcome.SPARED, pinned[number])
             elif table.versions[number].is_empty:
-                in_trash = Outcome.RESTORED if self.order is Order.RESTORE else Outcome.ALREADY_GONE
-                self.settle([name], in_trash if self.order.starts_in_trash else Outcome.SPARED, _NO_FILES)
+                from_trash = Outcome.RESTORED if self.order is Order.RESTORE else Outcome.ALREADY_GONE
+                self.settle([name], from_trash if self.order.starts_in_trash else Outcome.SPARED, _NO_FILES)
             else:
                 self.going[number] = target
 
     def _check_whole(self) -> None:
-        if missing := sorted(name for name in self.table.live_names() - self.listing.keys() if not name.startswith("/")):
+        unlisted = self.table.live_names() - self.listing.keys()
+        if missing := sorted(name for name in unlisted if not name.startswith("/")):
             raise Refused(
                 f"version {self.table.newest}, the newest, lacks {len(missing):,} of its files: {long_quote(missing[0])}. "
                 "Nothing is deleted until it can be read: bring them back, or restore the table to a version that is whole"
             )
 
     def _judge(self, pins: Pins) -> Needs:
-        """Spare the targets that changed or are needed by a version committed since their plan; return who needs files then."""
+        """Spare targets that changed or are needed by a version committed since their plan; return the needs of the rest."""
         table, listing = self.table, self.listing
         while True:
             needs = self._needs(table, pins)
-            late: dict[int, str] = {}
+            spared: dict[int, str] = {}
             if self.order is Order.DELETE_ASIDE:
                 return needs
             if self.order is Order.SET_ASIDE:
                 sizes = [(listing[name].size if name in listing else -1) for name in table.names]
-                changed = np.array([here not in (-1, size) and size > 0 for here, size in zip(sizes, table.sizes, strict=True)])
+                changed = np.array([real not in (-1, size) and size > 0 for real, size in zip(sizes, table.sizes, strict=True)])
                 for number, file in self._having(table, changed & ~needs.needed):
-                    late[number] = f"{long_quote(table.names[file])} has {sizes[file]} bytes, and not {table.sizes[file]}"
+                    spared[number] = f"{long_quote(table.names[file])} has {sizes[file]} bytes, and not {table.sizes[file]}"
             notes = {number: VersionNote.parse(target.note).newest for number, target in self.going.items() if target.note}
-            for then in {*notes.values()} - {table.newest}:
-                before = table.newest_of({version for version in needs.versions if version <= then})
-                for number, file in self._having(table, (needs.newest > then) & (before < 0)):
-                    if notes.get(number) == then:
-                        late[number] = f"{needs.witness(file)} {needs.name(file)}"
-            if not late:
+            for planned in {*notes.values()} - {table.newest}:
+                known_newest = table.newest_of({version for version in needs.versions if version <= planned})
+                for number, file in self._having(table, (needs.newest > planned) & (known_newest < 0)):
+                    if notes.get(number) == planned:
+                        spared[number] = f"{needs.witness(file)} {needs.name(file)}"
+            if not spared:
                 return needs
-            for number, reason in late.items():
+            for number, reason in spared.items():
                 self.settle([self.going.pop(number).transaction], Outcome.SPARED, reason)
 
     def _having(self, table: Table, files: Bools) -> Iterator[tuple[int, int]]:
-        # targets that have some of these files, each with one of them
+        # yields the targets that have some of these files, each with one of them
         for number, count in table.counts(self.going, files).items():
             if count:
                 own = table.files_of(number)
@@ -183,17 +185,17 @@ class VersionsOrder(TableOrder):
         due = (table.newest_of(self.going) >= 0) & ~self.needs.needed
         moves = {self.order: due}
         if self.order is Order.DELETE_ASIDE:
-            # with what was left in place for versions that are gone by now
+            # also the files that were left in place for versions that are gone by now
             noted = filter(None, (self.notes.read(target.aside) for target in self.going.values()))
-            left, numbers = np.zeros(len(table.names), dtype=bool), table.numbers_of_names
-            left[[numbers[name] for own in noted for name in own.left if name in numbers]] = True
-            left &= is_listed(table, self.listing)
-            moves = {Order.DELETE_ASIDE: due & ~left, Order.DELETE: due & left}
+            was_left, numbers = np.zeros(len(table.names), dtype=bool), table.numbers_of_names
+            was_left[[numbers[name] for own in noted for name in own.left if name in numbers]] = True
+            was_left &= is_listed(table, self.listing)
+            moves = {Order.DELETE_ASIDE: due & ~was_left, Order.DELETE: due & was_left}
         names = {order: [table.names[file] for file in np.flatnonzero(files).tolist()] for order, files in moves.items()}
         return {order: sorted(own, key=lambda name: (name.startswith(CHANGE_DATA), name)) for order, own in names.items()}
 
     def _still_due(self, names: Sequence[str], judged: int) -> Collection[str]:
-        # what came back since is needed
+        # names without the files that a later commit has added again
         table, pins = self.load()
         if table.newest == judged:
             return names
@@ -203,7 +205,7 @@ class VersionsOrder(TableOrder):
         return [name for name in names if not self.needs.needed[table.numbers_of_names[name]]]
 
     def _needs(self, table: Table, pins: Pins) -> Needs:
-        # files that a newer log added are there
+        # a file that the log has added since then is not missing
         missing = np.concatenate([self.missing, np.zeros(len(table.names) - len(self.missing), dtype=bool)])
         return Needs.of(TableState(table, pins, self.swept, self.claimed, missing), self.going, self.order)
 
@@ -221,24 +223,24 @@ class VersionsOrder(TableOrder):
             error = f"{long_quote(faults[0].transaction)}: {faults[0].error}" if faults else None
             self.settle([self.going[number].transaction], outcome if faults else Outcome.RESTORED, error)
         # a version comes back whole or not at all
-        back = [
+        returned = [
             name for name, answer in self.results.items() if answer.outcome is Outcome.RESTORED and name not in self.listing
         ]
-        self.files.carry_out(Order.SET_ASIDE, table.size_of, [name for name in back if name not in whole])
+        self.files.carry_out(Order.SET_ASIDE, table.size_of, [name for name in returned if name not in whole])
 
     def _return_needed(self, pins: Pins) -> None:
-        # a version or clone that came since may need what was set aside with others
+        # a version or clone made since then may need files that are in the trash
         table, needs = self.table, self._needs(self.table, pins)
         needed = table.newest_of(needs.versions) >= 0
         needed[[*needs.claimed]] = True
-        away = needed & (table.newest_of(self.going) >= 0) & self.missing
-        names = [table.names[file] for file in np.flatnonzero(away).tolist()]
+        in_trash = needed & (table.newest_of(self.going) >= 0) & self.missing
+        names = [table.names[file] for file in np.flatnonzero(in_trash).tolist()]
         for answer in self.files.carry_out(Order.RESTORE, table.size_of, names) if names else ():
             if answer.outcome is Outcome.RESTORED:
                 self.listing[answer.transaction] = Entry(answer.transaction, None, None)
 
     def _conclude(self) -> None:
-        table, left = self.needs.table, self.needs.table.counts(self.going, self.needs.wanted)
+        table, staying = self.needs.table, self.needs.table.counts(self.going, self.needs.wanted)
         states = np.where(is_missing(table, self.listing), _MISSING, _STAYS).astype(object)
         # bytes count for the newest target that has a file
         freed, owner = Counter[int](), table.newest_of(self.going)
@@ -254,7 +256,7 @@ class VersionsOrder(TableOrder):
         for number, target in self.going.items():
             outcome, error = self._outcome_of(number, outcomes[number], states)
             is_done, name = outcome is self.order.done, target.transaction
-            size, stay = (freed[number], left[number]) if is_done else (0, 0)
+            size, stay = (freed[number], staying[number]) if is_done else (0, 0)
             is_lost = outcome is Outcome.ALREADY_GONE and self.order is Order.DELETE_ASIDE
             answer = SweptTarget(name, outcome, size, error, left=stay)
             self.outcomes[name] = gone_from_trash(target, self.notes.folder.shown) if is_lost else answer
@@ -280,10 +282,10 @@ class VersionsOrder(TableOrder):
         moved = [name for name in sorted(names) if self.results[name].outcome is Outcome.SET_ASIDE]
         answers = self.files.carry_out(Order.RESTORE, table.size_of, moved)
         self.results |= {answer.transaction: answer for answer in answers if answer.outcome is Outcome.RESTORED}
-        left = next((answer.error for answer in answers if answer.outcome is not Outcome.RESTORED), None)
-        if left is None:
+        fault = next((answer.error for answer in answers if answer.outcome is not Outcome.RESTORED), None)
+        if fault is None:
             return outcome, error
-        return Outcome.WITHHELD, f"{error}. A part of it stays set aside for now: {left}"
+        return Outcome.WITHHELD, f"{error}. A part of it stays set aside for now: {fault}"
 
     def _end(self, is_announced: bool) -> None:
         # The end follows the version that was looked at: a writer who read an earlier one can't commit any more.
@@ -292,20 +294,19 @@ class VersionsOrder(TableOrder):
                 try:
                     self.permit()
                 except Withheld:
-                    # the next sweep ends it
-                    is_announced = False
+                    is_announced = False  # the next sweep ends it
             newest = self._check_newest()
             if not is_announced or self.announcer.end(newest):
                 return
 
     def _check_newest(self) -> Table:
         # a commit after the last look may refer to what is gone by now
-        gone = {name for name, answer in self.results.items() if answer.outcome in (Outcome.DELETED, Outcome.SET_ASIDE)}
+        taken = {name for name, answer in self.results.items() if answer.outcome in (Outcome.DELETED, Outcome.SET_ASIDE)}
         table, _ = self.load()
         later, numbers = {number for number in table.versions if number > self.table.newest}, table.numbers_of_names
         needed = table.newest_of(later)
         files = np.zeros(len(table.names), dtype=bool)
-        files[[numbers[name] for name in gone if name in numbers]] = True
+        files[[numbers[name] for name in taken if name in numbers]] = True
         files &= needed >= 0
         if not files.any():
             return table

@@ -36,7 +36,7 @@ ENGINE = "retention_assets"
 _PART = re.compile(r"\s*(\d{1,9})\s+(microsecond|millisecond|second|minute|hour|day|week)s?", re.IGNORECASE)
 _UNITS = {"microsecond": 1, "millisecond": 1_000, "second": 1_000_000, "minute": 60_000_000, "hour": 3_600_000_000}
 _UNITS |= {"day": 24 * _UNITS["hour"], "week": 168 * _UNITS["hour"]}
-# files of a copied table are about as old as each other, their commits are not
+# a copied table: its files were written within a minute, its commits noted over more than an hour
 _COPIED_WITHIN, _WRITTEN_OVER = timedelta(minutes=1), timedelta(hours=1)
 _LONGEST = timedelta.max // timedelta(microseconds=1)
 _MILLISECOND = timedelta(milliseconds=1)
@@ -49,7 +49,7 @@ class Version:
     number: int
     base: int
     closed_at: datetime
-    # as the writer noted it, and as the file system has it
+    # times of the commit: as its writer noted it, and of its file
     noted_at: datetime | None
     written_at: datetime
     operation: str | None
@@ -74,7 +74,7 @@ class Table:
     versions: dict[int, Version] = field(default_factory=dict)
     properties: Mapping[str, str] = field(default_factory=dict)
     id: str = ""
-    # also those that it had before
+    # with its earlier ids
     ids: frozenset[str] = frozenset()
     keep_versions: str | None = None
     # the list of kept versions came with the commit that made the table, which may have had another one's properties
@@ -125,12 +125,12 @@ class Table:
         if commit.metadata is not None:
             self._take_metadata(commit)
         info = commit.info
-        before = self.versions[self.newest] if self.versions else None
-        base = before.base if commit.is_empty and before else number
+        previous = self.versions[self.newest] if self.versions else None
+        base = previous.base if commit.is_empty and previous else number
         noted_at = _instant(info.get("timestamp"))
         closed_at = self._time_of(info, noted_at, written_at)
-        if before and closed_at <= before.closed_at:
-            closed_at = before.closed_at + _MILLISECOND
+        if previous and closed_at <= previous.closed_at:
+            closed_at = previous.closed_at + _MILLISECOND
         parameters = info.get("operationParameters") or {}
         self.versions[number] = Version(
             number, base, closed_at, noted_at, written_at, _text(info.get("operation")), _text(info.get("engineInfo")),
@@ -163,8 +163,8 @@ class Table:
             raise Refused("its commits are coordinated by a catalog, so its newest versions may not be in its folder")
 
     def _time_of(self, info: Mapping[str, Any], noted_at: datetime | None, written_at: datetime) -> datetime:
-        if (at := _instant(info.get("inCommitTimestamp"))) and self.has_commit_times:
-            return at
+        if (committed_at := _instant(info.get("inCommitTimestamp"))) and self.has_commit_times:
+            return committed_at
         if self.times == "commit_info" and noted_at:
             return noted_at
         return max(noted_at or written_at, written_at)
@@ -193,10 +193,10 @@ class Table:
                 self._open_interval(file, number)
                 self._end[self._row[file]], self._row[file] = number + 1, -1
 
-    def _count_files(self, files: tuple[int, int], by: int, touched: set[int]) -> None:
+    def _count_files(self, files: tuple[int, int], change: int, touched: set[int]) -> None:
         for file in files:
             if file >= 0:
-                self._count[file] += by
+                self._count[file] += change
                 touched.add(file)
 
     def _number(self, name: str, path: str, size: int | None) -> int:
@@ -235,15 +235,15 @@ class Table:
         """Return the length of a property that is an interval. Raises Refused for one that can't be read."""
         text = self.text_of(name)
         rest = re.sub(r"^\s*interval\s", "", text, flags=re.IGNORECASE)
-        micros, at = 0, 0
-        while part := _PART.match(rest, at):
-            micros, at = micros + int(part[1]) * _UNITS[part[2].lower()], part.end()
-        if not at or rest[at:].strip() or micros > _LONGEST:
+        micros, end = 0, 0
+        while part := _PART.match(rest, end):
+            micros, end = micros + int(part[1]) * _UNITS[part[2].lower()], part.end()
+        if not end or rest[end:].strip() or micros > _LONGEST:
             raise Refused(f"its property {name} is {text!r}, which is no interval such as 'interval 7 days'")
         return timedelta(microseconds=micros)
 
     def pinned_by_property(self) -> list[int]:
-        """Return the versions that the table itself names. Raises Refused for a list of others than there are."""
+        """Return the versions that the table itself names. Raises Refused unless it is a list of numbers up to the newest."""
         if self.keep_versions is None or self.pins_nothing:
             return []
         if (numbers := self._kept_versions) is None:
@@ -255,7 +255,7 @@ class Table:
 
     @property
     def pins_nothing(self) -> bool:
-        """True if its list of kept versions is none, and came with the table: another table may have had such versions."""
+        """True if its list of kept versions is invalid, and came with the table: it may be about another table's versions."""
         return self.keeps_since_made and self.keep_versions is not None and self._kept_versions is None
 
     @property
@@ -329,7 +329,7 @@ class Table:
         return np.maximum(np.array(self.sizes, dtype=np.int64), 0)
 
     def exclusive_files(self) -> dict[int, tuple[int, int]]:
-        """Return bytes and number of the files that one version alone has, by version. Empty ones count with their base."""
+        """Return bytes and number of the files that each version has alone. An empty version counts with its base."""
         file, begin, end = self.intervals
         full = np.array([version.number for version in self.versions.values() if not version.is_empty], dtype=np.int64)
         spans = np.searchsorted(full, end) - np.searchsorted(full, begin)
@@ -341,7 +341,7 @@ class Table:
         return {number: (int(size), int(count)) for number, size, count in zip(full.tolist(), sizes, counts, strict=True)}
 
     def lives(self, stays: Collection[int]) -> dict[int, str]:
-        """By version, for how many versions each file lives that it adds, but for files that stay in any case."""
+        """Return, for each version, the number of versions for which the files live that it adds, without those that stay."""
         file, begin, end = self.intervals
         moves = np.ones(len(self.names), dtype=bool)
         moves[[*stays]] = False

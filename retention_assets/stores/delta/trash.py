@@ -17,7 +17,7 @@ from retention_assets.stores.places import TRASH
 from retention_assets.stores.places.own_files import own_files_in, read_own_file, remove_own_file, write_own_file
 from retention_assets.stores.protocol import SweptTarget, Target
 
-# remedy for a trash that was taken away
+# remedy where the trash was removed by somebody
 FORGET = "If it is gone for good, record that: retention trash forget DATASET VERSION --reason …"
 
 
@@ -51,9 +51,9 @@ class TrashNotes:
             raise Refused(f"{where} can't be read: {fault}. Nothing was deleted") from fault
 
     def remove_ended(self, targets: Sequence[Target], answers: Iterable[SweptTarget]) -> None:
-        """Remove notes of what is not in the trash any more: what it shared with others would stay for its sake.
+        """Remove notes of versions that left the trash: a note keeps files that its version shares with others in the trash.
 
-        What FAILED keeps its note, by which it is known once its files are back.
+        A version that FAILED keeps its note, by which it is known once its files are back.
         """
         asides = {target.transaction: target.aside for target in targets}
         for answer in answers:
@@ -74,33 +74,33 @@ class TrashNotes:
 
 
 def empty_trash(notes: TrashNotes, files: TableFiles, targets: Sequence[Target]) -> list[SweptTarget]:
-    """Delete from the trash what was set aside of a table that is another one now, or gone: what no other note names.
+    """Delete from the trash files of a table that was replaced or removed, but for those that another note names.
 
     Files that were left in place may be the other table's, and stay.
     """
     others, noted = notes.files_of_others([target.aside for target in targets]), {one: notes.read(one.aside) for one in targets}
-    going = {target: own.sizes.keys() - {*own.left} - others for target, own in noted.items() if own}
-    sizes = {name: own.sizes[name] for target, own in noted.items() if own for name in going[target]}
+    due = {target: own.sizes.keys() - {*own.left} - others for target, own in noted.items() if own}
+    sizes = {name: own.sizes[name] for target, own in noted.items() if own for name in due[target]}
     answers = files.carry_out(Order.DELETE_ASIDE, sizes.__getitem__, sorted(sizes))
     results, counted, swept = {answer.transaction: answer for answer in answers}, set[str](), list[SweptTarget]()
     for target, own in noted.items():
-        mine = [results[name] for name in sorted(going.get(target, ()))]
-        fault = next((one for one in mine if one.outcome not in (Outcome.DELETED, Outcome.ALREADY_GONE)), None)
+        results_of_target = [results[name] for name in sorted(due.get(target, ()))]
+        fault = next((one for one in results_of_target if one.outcome not in (Outcome.DELETED, Outcome.ALREADY_GONE)), None)
         if fault:
             error = f"{long_quote(fault.transaction)}: {fault.error}"
             swept.append(SweptTarget(target.transaction, fault.outcome, error=error))
-        elif own is None or (mine and all(one.outcome is Outcome.ALREADY_GONE for one in mine)):
+        elif own is None or (results_of_target and all(one.outcome is Outcome.ALREADY_GONE for one in results_of_target)):
             swept.append(gone_from_trash(target, notes.folder.shown))
         else:
-            freed = sum(one.bytes for one in mine if one.transaction not in counted)
-            swept.append(SweptTarget(target.transaction, Outcome.DELETED, freed, left=len(own.sizes) - len(mine)))
-        counted |= {one.transaction for one in mine}
+            freed = sum(one.bytes for one in results_of_target if one.transaction not in counted)
+            swept.append(SweptTarget(target.transaction, Outcome.DELETED, freed, left=len(own.sizes) - len(results_of_target)))
+        counted |= {one.transaction for one in results_of_target}
     notes.remove_ended(targets, swept)
     return swept
 
 
 def gone_from_trash(target: Target, where: str) -> SweptTarget:
-    """Outcome of a target of which nothing is in the trash: a sweep that had begun deleted it, or somebody took it away."""
+    """Outcome of a target that has nothing in the trash: an earlier sweep deleted it, or somebody took it away."""
     if target.begun_earlier:
         return SweptTarget(target.transaction, Outcome.ALREADY_GONE)
     return SweptTarget(target.transaction, Outcome.FAILED, error=f"nothing of it is in the trash of {where} any more. {FORGET}")
