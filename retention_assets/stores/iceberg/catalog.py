@@ -39,10 +39,8 @@ _ONE: Any = (
     .select_from(_ROWS)
     .where(_MINE, _ROWS.c.table_namespace == bindparam("namespace"), _ROWS.c.table_name == bindparam("name"))
 )
-# up to this many tables are queried one by one
-_FEW = 16
-# bytes of memory per byte of metadata text
-_MEMORY = 16
+_FEW = 16  # up to this many tables are queried one by one
+_MEMORY = 16  # bytes of memory per byte of metadata text
 
 
 def table_locations(catalog: Catalog, names: Collection[Name] | None = None) -> dict[Name, str] | None:
@@ -76,7 +74,7 @@ def load_table(catalog: Catalog, identifier: Identifier, parsed: ParsedFiles) ->
 
 
 def see_all_rows(catalog: Catalog) -> None:
-    """Make a PostgreSQL catalog raise where row-level security would hide tables: their files would seem unowned."""
+    """Make a PostgreSQL catalog raise where row-level security would hide tables: their files would seem to be nobody's."""
     if isinstance(catalog, SqlCatalog) and catalog.engine.dialect.name == "postgresql":
         event.listen(catalog.engine, "begin", lambda connection: connection.exec_driver_sql(ALL_ROWS))
 
@@ -115,20 +113,20 @@ class CatalogTables:
             self.locations = dict.fromkeys(names)
             return set(self.locations)
         present = set(_all_rows(catalog))
-        came, gone = present - self._rows, self._rows - present
-        for namespace, table, location in gone:
+        added, removed = present - self._rows, self._rows - present
+        for namespace, table, location in removed:
             name = self.dataset(namespace, table)
             if location and self.locations.pop(name, None):
                 self._in_folder[folder_of_file(location)].discard(name)
-        for namespace, table, location in came:
+        for namespace, table, location in added:
             if location:
                 name = self.dataset(namespace, table)
                 self.locations[name] = location
                 self._in_folder.setdefault(folder_of_file(location), set()).add(name)
         self._rows = present
-        return {self.dataset(namespace, table) for namespace, table, _ in came}
+        return {self.dataset(namespace, table) for namespace, table, _ in added}
 
-    def beside(self, table: Table) -> set[str]:
+    def sharing_folder(self, table: Table) -> set[str]:
         """Return the tables whose metadata lies where this table's does, or would by default; its own name included."""
         folders = {folder_of_file(table.metadata_location), file_identity(f"{table.location().rstrip('/')}/metadata")}
         return set[str]().union(*(self._in_folder.get(folder, ()) for folder in folders))

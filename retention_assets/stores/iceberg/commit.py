@@ -46,7 +46,7 @@ from pyiceberg.table.update import (
 
 from retention_assets.stores.iceberg.notes import ASIDE, AsideSnapshot
 
-# the id of the snapshot follows
+# prefix of a tag, before the id of its snapshot
 RESTORED = "restored-"
 # Milliseconds. A tag without an age of its own would end by the table's `history.expire.max-ref-age-ms`.
 _FOREVER = 2**63 - 1
@@ -86,12 +86,10 @@ def _(update: SnapshotRemoval, base_metadata: TableMetadata, context: _TableMeta
         applied: TableMetadata = _apply_table_update.dispatch(RemoveSnapshotsUpdate)(update, base_metadata, context)
         return applied.model_copy(update={"snapshot_log": log})
     context.add_update(update)
-    staying = [
-        # a history begins anew after what was removed
-        snapshot.model_copy(update={"parent_snapshot_id": None}) if snapshot.parent_snapshot_id in going else snapshot
-        for snapshot in base_metadata.snapshots
-        if snapshot.snapshot_id not in going
-    ]
+    # a history begins anew after what was removed
+    orphan = {"parent_snapshot_id": None}
+    kept = [snapshot for snapshot in base_metadata.snapshots if snapshot.snapshot_id not in going]
+    staying = [one.model_copy(update=orphan) if one.parent_snapshot_id in going else one for one in kept]
     return base_metadata.model_copy(update={"snapshots": staying, "snapshot_log": log})
 
 
@@ -101,9 +99,9 @@ def can_commit(table: Table) -> bool:
 
 
 def log_without(log: Sequence[SnapshotLogEntry], staying: Set[int]) -> list[SnapshotLogEntry]:
-    """Keep the part of the log behind the last entry of a snapshot that is removed: it still tells what was current when."""
-    gone = [at for at, entry in enumerate(log) if entry.snapshot_id not in staying]
-    return list(log[gone[-1] + 1 :] if gone else log)
+    """Return the log after the last entry of a removed snapshot: there it still tells what was current when."""
+    removed = [at for at, entry in enumerate(log) if entry.snapshot_id not in staying]
+    return list(log[removed[-1] + 1 :] if removed else log)
 
 
 def refs_by_snapshot(metadata: TableMetadata, dropping: Mapping[str, SnapshotRef] = MappingProxyType({})) -> dict[int, str]:
@@ -111,9 +109,8 @@ def refs_by_snapshot(metadata: TableMetadata, dropping: Mapping[str, SnapshotRef
 
     Refs to be dropped don't count if they are unchanged.
     """
-    current = (
-        {} if metadata.current_snapshot_id is None else {metadata.current_snapshot_id: "the table as its current snapshot"}
-    )
+    number = metadata.current_snapshot_id
+    current = {} if number is None else {number: "the table as its current snapshot"}
     staying = {name: ref for name, ref in metadata.refs.items() if name == MAIN_BRANCH or dropping.get(name) != ref}
     return current | {ref.snapshot_id: f"{ref.snapshot_ref_type.value} {name}" for name, ref in staying.items()}
 
@@ -126,16 +123,16 @@ def remove_snapshots(
 ) -> None:
     """Remove snapshots, their statistics and the refs dropped with them from a table as it was loaded.
 
-    Their properties are removed as well, but those of `asides`, which are set. Raises CommitConflict or CommitUnknown.
+    Properties note those of `asides`; notes of the others are removed. Raises CommitConflict or CommitUnknown.
     """
     metadata = table.metadata
     going = frozenset(snapshot_ids)
-    # in the order of the metadata, in which a catalog looks for them
+    # in the order of the metadata: a catalog looks for them one after the other
     removed = [snapshot for snapshot in metadata.snapshots if snapshot.snapshot_id in going]
     kept = {f"{ASIDE}{one}": AsideSnapshot.of(metadata, one, aside).model_dump_json() for one, aside in asides.items()}
-    gone = [name for one in going - asides.keys() if (name := f"{ASIDE}{one}") in metadata.properties]
+    obsolete = [name for one in going - asides.keys() if (name := f"{ASIDE}{one}") in metadata.properties]
     updates: list[Any] = [
-        # before the snapshots, with which a catalog would silently drop them
+        # refs before snapshots: with these a catalog would drop refs silently
         *(RemoveSnapshotRefUpdate(ref_name=name) for name, ref in dropping.items() if metadata.refs.get(name) == ref),
         *(RemoveStatisticsUpdate(snapshot_id=one) for one in sorted(going & {s.snapshot_id for s in metadata.statistics})),
         *(
@@ -144,10 +141,10 @@ def remove_snapshots(
         ),
         *([SnapshotRemoval(snapshot_ids=[snapshot.snapshot_id for snapshot in removed])] if removed else []),
         *([SetPropertiesUpdate(updates=kept)] if kept else []),
-        *([RemovePropertiesUpdate(removals=gone)] if gone else []),
+        *([RemovePropertiesUpdate(removals=obsolete)] if obsolete else []),
     ]
     if kept and not isinstance(table.catalog, MetastoreCatalog):
-        # as old as a snapshot may be when it is restored
+        # as old as possible: a server that refuses old snapshots refuses this commit already, not only the restoring one
         old = _addition(removed[0], snapshot_id=metadata.new_snapshot_id(), timestamp_ms=1)
         updates += [old, *_stand_in(metadata), RemoveSnapshotsUpdate(snapshot_ids=[old.snapshot.snapshot_id])]
 
@@ -176,7 +173,7 @@ def put_back(table: Table, asides: Mapping[int, AsideSnapshot]) -> None:
 
 
 def _addition(old: Snapshot, **other: int) -> AddSnapshotUpdate:
-    # no catalog takes an old sequence number with a parent
+    # without its parent: no catalog takes a snapshot that has one and an old sequence number
     return AddSnapshotUpdate(snapshot=old.model_copy(update={"parent_snapshot_id": None, **other}))
 
 
@@ -204,7 +201,7 @@ def _commit(table: Table, updates: list[Any], refs: Mapping[str, int | None], fa
     # a catalog raises ValueError if what is to be removed is already gone
     except ValueError as fault:
         raise CommitConflict(str(fault)) from fault
-    # Catalogs raise what their drivers raise. A lost answer is not a lost commit, so the caller has to look.
+    # Catalogs raise what their drivers raise. The commit may have been made, so the caller has to look.
     except Exception as fault:
         raise CommitUnknown(f"{type(fault).__name__}: {fault}") from fault
 

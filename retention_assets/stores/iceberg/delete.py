@@ -35,12 +35,12 @@ class LiteralFileIO(PyArrowFileIO):
     @staticmethod
     def parse_location(location: str, properties: Properties = EMPTY_DICT) -> tuple[str, str, str]:
         """Split into scheme, host and path, to the last character."""
-        at = min((place for place in map(location.find, _CUTS) if place >= 0), default=len(location))
-        scheme, host, path = PyArrowFileIO.parse_location(location[:at], properties)
-        if not urlsplit(location[:at]).scheme:
+        end = min((place for place in map(location.find, _CUTS) if place >= 0), default=len(location))
+        scheme, host, path = PyArrowFileIO.parse_location(location[:end], properties)
+        if not urlsplit(location[:end]).scheme:
             # a plain path is not cut, but normalized
             return PyArrowFileIO.parse_location(location, properties)
-        return scheme, host, path + location[at:]
+        return scheme, host, path + location[end:]
 
 
 class ExactFileIO(FileIO):
@@ -52,14 +52,14 @@ class ExactFileIO(FileIO):
         self._by_scheme: dict[str, FileIO] = {}
 
     def new_input(self, location: str) -> InputFile:
-        return self._of(location).new_input(location)
+        return self._io_for(location).new_input(location)
 
     def new_output(self, location: str) -> OutputFile:
-        return self._of(location).new_output(location)
+        return self._io_for(location).new_output(location)
 
     def delete(self, location: str | InputFile | OutputFile) -> None:
         """Raises FileNotFoundError if it is not there."""
-        self._of(location if isinstance(location, str) else location.location).delete(location)
+        self._io_for(location if isinstance(location, str) else location.location).delete(location)
 
     def list_folder(self, folder: str) -> list[str]:
         """Return the locations of what lies in a folder, as Arrow lists it; none where there is no folder."""
@@ -69,9 +69,9 @@ class ExactFileIO(FileIO):
 
     def is_literal(self, location: str) -> bool:
         """Tell whether a location leads to the very file that it names."""
-        return not set(_CUTS) & set(location) or isinstance(self._of(location), LiteralFileIO)
+        return not set(_CUTS) & set(location) or isinstance(self._io_for(location), LiteralFileIO)
 
-    def _of(self, location: str) -> FileIO:
+    def _io_for(self, location: str) -> FileIO:
         scheme = location.partition(":")[0] if ":" in location else ""
         if scheme not in self._by_scheme:
             io = load_file_io(self._plain, location)
@@ -96,12 +96,12 @@ class RemovedFiles:
     failed: list[str] = field(default_factory=list)
     # locations that are not the table's own to delete, by reason
     left: dict[str, list[str]] = field(default_factory=dict)
-    # why not all of them may go now
+    # why the permit stopped the rest
     withheld: str | None = None
 
     @property
     def is_complete(self) -> bool:
-        """Everything so far is gone, so the files that name it may go."""
+        """True if all files of the stages so far are deleted: the files that name them may follow."""
         return not self.failed and self.withheld is None
 
     def add(self, more: "RemovedFiles") -> None:
@@ -114,7 +114,7 @@ class RemovedFiles:
 
 @dataclass(frozen=True)
 class Border:
-    """Decides which files are a table's own: those inside its fence that no other table claims. `claims` has the claimants."""
+    """Decides which files are a table's own: those inside its fence that no other table claims; `claims` are those tables."""
 
     io: FileIO
     fence: TableFence

@@ -31,9 +31,8 @@ from retention_assets.stores.iceberg.fence import file_identity
 
 _Value = TypeVar("_Value")
 
-# bytes of memory, as estimated by callers
+# bytes of memory that values take by the estimates of callers; and of one value at least, with its key
 _MOST = 64 * 2**20
-# overhead of a value, its key included
 _LEAST = 1_000
 _LIST = StructType(
     NestedField(500, "manifest_path", StringType(), required=True),
@@ -83,9 +82,9 @@ class ParsedFiles:
 
     def _keep(self, key: tuple[str, str], digest: bytes, value: Any, size: int) -> None:
         with self._lock:
-            if (before := self._kept.pop(key, None)) is not None:
-                self._taken -= before[2]
-            # one giant would evict everything else
+            if (old := self._kept.pop(key, None)) is not None:
+                self._taken -= old[2]
+            # a giant value would evict all others
             if size > self._most // 4:
                 return
             self._kept[key] = digest, value, size
@@ -164,14 +163,14 @@ def _live_in(data: bytes, location: str) -> tuple[dict[str, File], int]:
 
 
 def _content(io: FileIO, location: str) -> bytes:
-    for left in reversed(range(_TRIES)):
+    for more_tries in reversed(range(_TRIES)):
         try:
             with io.new_input(location).open() as stream:
                 return bytes(stream.read())
         except FileNotFoundError as fault:
             raise Unreadable(location, "it is not there", missing=True) from fault
         except OSError as fault:
-            if not left:
+            if not more_tries:
                 raise Unreadable(location, str(fault), missing=False) from fault
         # foreign file systems raise anything; the file was not read
         except Exception as fault:
@@ -208,25 +207,25 @@ def _blocks(data: bytes, wanted: StructType) -> Iterator[Any]:
 @lru_cache(maxsize=256)
 def _reader(avro_schema: str, wanted: StructType) -> Reader:
     # most files of a table share one schema, and making a reader takes longer than reading a small file
-    return _picking(AvroSchemaConversion().avro_to_iceberg(json.loads(avro_schema)).as_struct(), wanted)
+    return _reader_of(AvroSchemaConversion().avro_to_iceberg(json.loads(avro_schema)).as_struct(), wanted)
 
 
-def _picking(file: StructType, wanted: StructType) -> Reader:
-    # skips all other fields, whatever the writer's layout
-    places = {field.field_id: (at, field.field_type) for at, field in enumerate(wanted.fields)}
+def _reader_of(file: StructType, wanted: StructType) -> Reader:
+    # reads the wanted fields and skips all others, whatever the writer's layout
+    places = {field.field_id: (place, field.field_type) for place, field in enumerate(wanted.fields)}
     readers: list[tuple[int | None, Reader]] = []
     for field in file.fields:
-        at, inner = places.get(field.field_id, (None, None))
+        place, inner = places.get(field.field_id, (None, None))
         if isinstance(field.field_type, StructType) and isinstance(inner, StructType):
-            reader = _picking(field.field_type, inner)
+            reader = _reader_of(field.field_type, inner)
         else:
             reader = construct_reader(field.field_type)
-        readers.append((at, reader if field.required else OptionReader(reader)))
-    there = {field.field_id for field in file.fields}
-    for at, field in enumerate(wanted.fields):
-        if field.field_id in there:
+        readers.append((place, reader if field.required else OptionReader(reader)))
+    present = {field.field_id for field in file.fields}
+    for place, field in enumerate(wanted.fields):
+        if field.field_id in present:
             continue
         if field.required:
             raise ValueError(f"it has no field {field.name}")
-        readers.append((at, NoneReader()))  # type: ignore[no-untyped-call]
+        readers.append((place, NoneReader()))  # type: ignore[no-untyped-call]
     return StructReader(tuple(readers), Record, wanted)

@@ -23,7 +23,7 @@ from pyiceberg.typedef import IcebergBaseModel
 from retention_assets.errors import Refused
 from retention_assets.stores.iceberg.manifests import File
 
-# the id of the snapshot follows
+# prefix of a table property, before the id of its snapshot
 ASIDE = "retention.aside."
 _FACTS = ("snapshots", "statistics", "partition_statistics")
 
@@ -70,10 +70,9 @@ def notes_of(metadata: TableMetadata) -> dict[int, SnapshotNote]:
 class AsideSnapshot(IcebergBaseModel):
     """A snapshot that is set aside, with all that the metadata had about it."""
 
-    # uuid: properties are copied to other tables
+    # its uuid, as properties are copied to other tables
     table: str
-    # plan/mark
-    aside: str
+    aside: str  # plan/mark
     snapshots: tuple[Snapshot]
     statistics: list[StatisticsFile]
     partition_statistics: list[PartitionStatisticsFile]
@@ -100,7 +99,7 @@ def asides_of(metadata: TableMetadata) -> dict[int, AsideSnapshot]:
 
 
 def with_asides(metadata: TableMetadata) -> TableMetadata:
-    """Return the metadata with the snapshots that are set aside: their files stay as those of others do."""
+    """Return the metadata with the set aside snapshots among the others: their files stay as well."""
     asides = asides_of(metadata).values()
     facts = {key: [*(fact for aside in asides for fact in getattr(aside, key)), *getattr(metadata, key)] for key in _FACTS}
     return metadata.model_copy(update=facts)
@@ -144,7 +143,7 @@ def notes_of_expired(table: Table, snapshot_ids: Set[int]) -> dict[int, Snapshot
 
 
 def is_there(io: FileIO, note: SnapshotNote) -> bool:
-    """Tell whether anything of an expired snapshot is left; its manifest list goes last. True if unknown."""
+    """Tell whether an expired snapshot still has files: its manifest list is deleted last. True if unknown."""
     try:
         return io.new_input(note.manifest_list).exists()
     except OSError:

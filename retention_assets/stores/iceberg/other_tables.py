@@ -39,8 +39,7 @@ _TRIES = 3
 class TableSummary:
     """Facts about another table from its metadata, and the folders of its foreign files, if these were read."""
 
-    # location of the metadata
-    at: str
+    location: str  # of the metadata
     fence: TableFence
     snapshots: frozenset[int]
     shows_sign: bool
@@ -57,43 +56,43 @@ class _Places:
     """Index from folders to tables, to find the few of thousands that are near another one."""
 
     # roots and outside folders of each table
-    _of: dict[str, tuple[tuple[str, ...], frozenset[str]]] = field(default_factory=dict)
+    _by_table: dict[str, tuple[tuple[str, ...], frozenset[str]]] = field(default_factory=dict)
     # per folder: tables with a root there, and tables with a root or an outside folder there or below
     _roots: dict[str, set[str]] = field(default_factory=dict)
-    _below: dict[str, set[str]] = field(default_factory=dict)
+    _at_or_below: dict[str, set[str]] = field(default_factory=dict)
 
     def put(self, name: str, summary: TableSummary) -> None:
         places = summary.fence.roots, summary.folders or frozenset()
-        if self._of.get(name) == places:
+        if self._by_table.get(name) == places:
             return
         self.drop(name)
-        self._of[name] = places
+        self._by_table[name] = places
         for root in places[0]:
             self._roots.setdefault(root, set()).add(name)
         for folder in _folders_of(places):
-            self._below.setdefault(folder, set()).add(name)
+            self._at_or_below.setdefault(folder, set()).add(name)
 
     def drop(self, name: str) -> None:
-        if (places := self._of.pop(name, None)) is None:
+        if (places := self._by_table.pop(name, None)) is None:
             return
         for root in places[0]:
             self._roots[root].discard(name)
         for folder in _folders_of(places):
-            self._below[folder].discard(name)
+            self._at_or_below[folder].discard(name)
 
     def near(self, fence: TableFence) -> set[str]:
         """Return the tables that have a root in or around a root of this one, or files below one."""
         names = set[str]()
         for root in fence.roots:
-            names |= self._below.get(root, set())
-            for above in _at_and_above(root):
-                names |= self._roots.get(above, set())
+            names |= self._at_or_below.get(root, set())
+            for place in _at_and_above(root):
+                names |= self._roots.get(place, set())
         return names
 
 
 def _folders_of(places: tuple[tuple[str, ...], frozenset[str]]) -> set[str]:
     roots, folders = places
-    return {above for place in (*roots, *(f"{folder}/" for folder in folders)) for above in _at_and_above(place)}
+    return {parent for place in (*roots, *(f"{folder}/" for folder in folders)) for parent in _at_and_above(place)}
 
 
 def _at_and_above(place: str) -> list[str]:
@@ -105,21 +104,21 @@ class OtherTables:
     """Knowledge of one opened store about the tables of its catalog, by dataset."""
 
     parsed: ParsedFiles
-    # what was last used of each table
+    # summary of each table that was used last
     _known: dict[str, TableSummary] = field(default_factory=dict)
     _places: _Places = field(default_factory=_Places)
-    # asked by overlapping tables alone, so that nobody has decided whether to read the folders of their foreign files
+    # tables of which only overlapping ones have asked: it is not decided yet whether to read folders of their foreign files
     _undecided: set[str] = field(default_factory=set)
-    # may have changed since they were read
+    # tables that may have changed since they were read
     _unsure: set[str] = field(default_factory=set)
-    # read for other purposes, and not asked since
+    # summaries of tables that were read for other purposes, until these are asked
     _seen: dict[str, TableSummary] = field(default_factory=dict)
     _lists_read: int = 0
 
     def remember(self, name: str, table: Table) -> None:
         """Note a table that was just read, so that it is not read again from that metadata."""
         at = table.metadata_location
-        if at not in (summary.at for summary in (self._known.get(name), self._seen.get(name)) if summary):
+        if at not in (summary.location for summary in (self._known.get(name), self._seen.get(name)) if summary):
             self._seen[name] = _summary_of(table)
 
     def notice(self, names: Iterable[str]) -> None:
@@ -159,17 +158,17 @@ class OtherTables:
 
     def _is_current(self, name: str, location: str | None) -> bool:
         known = self._known.get(name)
-        return known is not None and location in (None, known.at)
+        return known is not None and location in (None, known.location)
 
     def _patiently(self, name: str, ask: Callable[[], Set[str]]) -> Set[str]:
         # its files may go meanwhile, as when a sweep of its own expires snapshots
-        for left in reversed(range(_TRIES)):
+        for more_tries in reversed(range(_TRIES)):
             try:
                 return ask()
             except Unreadable as fault:
                 # whatever happens next, its present state is unknown
                 self._known.pop(name, None)
-                if not (left and fault.missing):
+                if not (more_tries and fault.missing):
                     raise
             except _Dropped:
                 self._known.pop(name, None)
@@ -215,7 +214,7 @@ class OtherTables:
         known, seen = self._known.get(name), self._seen.get(name)
         if known is not None and self._is_current(name, location):
             return known
-        present = seen if seen is not None and seen.at == location else _summary_of(load())
+        present = seen if seen is not None and seen.location == location else _summary_of(load())
         # Loading a table remembers it, too.
         self._seen.pop(name, None)
         # If a table has only lost snapshots, the folders that were read of it suffice.

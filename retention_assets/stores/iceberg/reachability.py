@@ -81,7 +81,7 @@ class Reachability:
     _live_wanted: dict[Manifest, Set[str]] = field(default_factory=dict)
 
     def find_manifests(self, staying: Mapping[str, bool]) -> Mapping[str, Manifest]:
-        """Return every manifest named by the lists, by identity. Raises Unreadable unless a list may be missing, and is."""
+        """Return every manifest named by the lists, by identity. Raises Unreadable, but not for a missing list marked False."""
         if not self._read.items() <= staying.items():
             # somebody else expired one of them meanwhile: what only it named is no longer reached
             self._read, self._needed, self._reached = {}, set(), {}
@@ -110,7 +110,7 @@ class Reachability:
         return identities
 
     def find_owned(self, going: Sequence[str], staying: Mapping[str, bool]) -> dict[str, OwnedFiles]:
-        """Return what deleting each list that goes may take with it. Raises Unreadable for the staying side."""
+        """Return the files that may be deleted with each list in `going`. Raises Unreadable for a staying list."""
         reached = self.find_manifests(staying)
         lists = self._read_once(self._lists, going, self._list_at)
         own = {
@@ -169,7 +169,7 @@ def _share_out(
     live: Mapping[Manifest, Mapping[str, File] | Unreadable],
     taken: set[str],
 ) -> OwnedFiles:
-    # adds what it takes to `taken`
+    # files of a list that no snapshot before it has taken; adds them to `taken`
     if isinstance(found, Unreadable):
         return OwnedFiles(unreadable=(found,))
     data: list[File] = []
@@ -194,8 +194,8 @@ def staying_lists(metadata: TableMetadata, going: Iterable[SnapshotNote] = ()) -
     """Return the manifest lists of all other snapshots. False: set aside, so other engines may have removed it."""
     lists = {aside.snapshot.manifest_list: False for aside in asides_of(metadata).values()}
     lists |= {snapshot.manifest_list: True for snapshot in metadata.snapshots}
-    gone = {note.manifest_list for note in going}
-    return {location: must for location, must in lists.items() if location not in gone}
+    due = {note.manifest_list for note in going}
+    return {location: is_required for location, is_required in lists.items() if location not in due}
 
 
 def files_of_notes(
@@ -244,8 +244,8 @@ def files_reached(table: Table, parallelism: int) -> Iterator[ReachedFiles]:
         reach = Reachability(table.io, threads, NOTHING_KEPT)
         manifests = list(reach.find_manifests(staying).values())
         yield ReachedFiles("manifest", tuple(manifest.location for manifest in manifests))
-        for at in range(0, len(manifests), _AT_ONCE):
-            batch = manifests[at : at + _AT_ONCE]
+        for begin in range(0, len(manifests), _AT_ONCE):
+            batch = manifests[begin : begin + _AT_ONCE]
             live = map_concurrently(threads, reach.staying_files, batch)
             for manifest, files in zip(batch, live, strict=True):
                 what = "delete file" if manifest.deletes else "data file"

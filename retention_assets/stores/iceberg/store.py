@@ -81,10 +81,10 @@ class IcebergStore(Store):
 
     def tokens(self, datasets: Sequence[str]) -> Mapping[str, str]:
         """Return the location of the metadata, which changes with each commit."""
-        names = {name: (".".join(above), last) for name in datasets for *above, last in [self._identifier(name)]}
+        names = {name: (".".join(namespace), last) for name in datasets for *namespace, last in [self._identifier(name)]}
         locations = self._ask_catalog(lambda catalog: table_locations(catalog, names.values())) if datasets else None
         if locations is not None:
-            return {name: locations[at] for name, at in names.items() if at in locations}
+            return {name: locations[key] for name, key in names.items() if key in locations}
         with ThreadPoolExecutor(_THREADS) as threads:
             tokens = zip(datasets, threads.map(self._token_of, datasets), strict=True)
             return {name: token for name, token in tokens if token is not None}
@@ -233,7 +233,7 @@ class IcebergStore(Store):
         return table
 
     def _load_by_uuid(self, dataset: str, uuid: str, targets: Sequence[Target]) -> Table:
-        # the table that set something aside, whatever its name is now; once it was dropped, what its files tell of it
+        # the table that set something aside, whatever its name is now; after it was dropped, as its metadata files describe it
         table = self._load(dataset)
         if table is None or str(table.metadata.table_uuid) != uuid:
             every = map(self._load, self._ask_catalog(lambda catalog: [*self._every_table(catalog)]))
@@ -258,12 +258,13 @@ class IcebergStore(Store):
         return self._listed(catalog, catalog.list_tables, ("*",))
 
     def _ask_others(self, table: Table, wanted: Set[str], threads: Executor) -> dict[str, str]:
-        # a table that was dropped has no name, and whoever has its name or folder now is asked
+        # a table that was dropped has no name: the one that has its name or folder now is asked like the others
         dataset, look = self._dataset(table.name()), self._known_tables.look
         self._others.notice(self._ask_catalog(lambda catalog: look(catalog, self._every_table(catalog))))
         claims = self._others.claims(dataset, table, wanted, self._known_tables.locations, self._load, threads)
         # all of them are read by now
-        if table.name() and (why := self._aliases.of(dataset, table, self._known_tables.beside(table), self._load)) is not None:
+        near = self._known_tables.sharing_folder(table)
+        if table.name() and (why := self._aliases.of(dataset, table, near, self._load)) is not None:
             raise Refused(why)
         return claims
 
@@ -300,8 +301,8 @@ def _load_table(catalog: Catalog, identifier: Identifier, parsed: ParsedFiles) -
 
 @contextmanager
 def _unless_dropped(catalog: Catalog, namespace: Identifier) -> Iterator[None]:
-    # Dropped while its neighbours are listed. If it still exists and is reported missing, raise: its tables are unseen, as with
-    # a wrong address or a proxy before the catalog.
+    # Passes over a namespace that was dropped while others were listed. Raises if it still exists: its tables can't be seen, as
+    # with a wrong address or a proxy before the catalog.
     try:
         yield
     except NoSuchNamespaceError:
@@ -319,11 +320,11 @@ def _is_listed(catalog: Catalog, namespace: Identifier) -> bool:
         return _is_listed(catalog, namespace[:-1])
 
 
-def _namespaces(catalog: Catalog, above: Identifier) -> Iterator[Identifier]:
-    with _unless_dropped(catalog, above):
-        for namespace in catalog.list_namespaces(above):
+def _namespaces(catalog: Catalog, parent: Identifier) -> Iterator[Identifier]:
+    with _unless_dropped(catalog, parent):
+        for namespace in catalog.list_namespaces(parent):
             # catalogs without nesting answer the same for every namespace
-            if len(namespace) > len(above) and tuple(namespace[: len(above)]) == above:
+            if len(namespace) > len(parent) and tuple(namespace[: len(parent)]) == parent:
                 yield tuple(namespace)
                 yield from _namespaces(catalog, tuple(namespace))
 

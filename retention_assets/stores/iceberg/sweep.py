@@ -85,7 +85,7 @@ class SnapshotsOrder(TableOrder):
     going: dict[str, _Going] = field(default_factory=dict, init=False)
     # manifest lists that are in no metadata and whose files stay
     kept: dict[str, bool] = field(default_factory=dict, init=False)
-    # of the table as first read
+    # uuid of the table as first read
     uuid: str = field(default="", init=False)
     # the table as it was looked at, and what is to leave its metadata, by snapshot
     table: Table = field(init=False)
@@ -116,7 +116,7 @@ class SnapshotsOrder(TableOrder):
         return True
 
     def commit(self) -> bool:
-        # afterwards, what is still going is in no metadata, or set aside as ordered
+        # after it, targets still in `going` are in no metadata, or set aside as ordered
         table, ids = self.table, self.ids
         notes = {name: one.note for name, one in self.going.items()}
         staying = staying_lists(table.metadata, (notes[name] for name in ids.values()))
@@ -124,7 +124,7 @@ class SnapshotsOrder(TableOrder):
         # expire nothing before it is known that no other name leads to this table, and that other tables can be asked what
         # they need
         self._claims(table, owned)
-        loaded, before, dropping = table.metadata_location, table.metadata, self._dropping()
+        loaded, metadata, dropping = table.metadata_location, table.metadata, self._dropping()
         asides = {one: self.going[name].aside for one, name in ids.items()} if self.order is Order.SET_ASIDE else {}
         self.permit()
         self.in_doubt = True
@@ -135,13 +135,13 @@ class SnapshotsOrder(TableOrder):
             return False
         except CommitUnknown as fault:
             table = self._reload()
-            left = self._unfinished(table.metadata)
-            self.settle(left.values(), Outcome.FAILED, f"the catalog did not take the commit: {fault}")
+            unfinished = self._unfinished(table.metadata)
+            self.settle(unfinished.values(), Outcome.FAILED, f"the catalog did not take the commit: {fault}")
             ids = {one: name for one, name in ids.items() if name in self.going}
         if (kept := self._keep_dropped(table, loaded, ids, dropping)) and self.order is Order.DELETE:
-            # or else the next sweep takes what it shares; where the catalog does not take it back, its files stay for now
+            # otherwise the next sweep would delete files that they share; if the catalog refuses, these files stay for now
             with suppress(CommitConflict, CommitUnknown):
-                put_back(self._reload(), {one: AsideSnapshot.of(before, one, "") for one in kept})
+                put_back(self._reload(), {one: AsideSnapshot.of(metadata, one, "") for one in kept})
         return True
 
     def give_up(self) -> None:
@@ -150,7 +150,7 @@ class SnapshotsOrder(TableOrder):
         self.settle(late.values(), Outcome.FAILED, f"{why}; the last was refused: {self.refused}")
 
     def act(self) -> None:
-        # others may have committed after us, and what they wrote must not be deleted either
+        # others may have committed after this order, and their files must not be deleted either
         newest = self._reload()
         self.settle(self._unfinished(newest.metadata).values(), Outcome.FAILED, _BACK)
         if self.order is Order.SET_ASIDE:
@@ -174,14 +174,14 @@ class SnapshotsOrder(TableOrder):
         return str(fault) if isinstance(fault, Refused) else super().why(fault)
 
     def _find_notes(self, table: Table, targets: Sequence[Target]) -> None:
-        notes, here = notes_of(with_asides(table.metadata)), notes_of(table.metadata).keys()
+        notes, in_metadata = notes_of(with_asides(table.metadata)), notes_of(table.metadata).keys()
         for target in targets:
             name, one, planned = target.transaction, snapshot_id(target.transaction), note_from(target.note)
-            # as they were then
+            # refs as they were when it was planned
             refs = planned.refs if planned else {}
             if one in notes:
                 ended = {label: refs[label] for label in target.ended_refs if label in refs}
-                self.going[name] = _Going(name, notes[one], one in here, ended, target.aside)
+                self.going[name] = _Going(name, notes[one], one in in_metadata, ended, target.aside)
             elif one is None or target.note is None:
                 self.settle([name], Outcome.ALREADY_GONE)
             elif planned is None:
@@ -191,11 +191,11 @@ class SnapshotsOrder(TableOrder):
             else:
                 self.going[name] = _Going(name, planned, False, refs)
         earlier = [one for one in self.going.values() if int(one.transaction) not in notes]
-        there = map_concurrently(self.threads, lambda one: is_there(table.io, one.note), earlier)
-        gone = {one.transaction for one, found in zip(earlier, there, strict=True) if not found}
+        are_there = map_concurrently(self.threads, lambda one: is_there(table.io, one.note), earlier)
+        missing = {one.transaction for one, found in zip(earlier, are_there, strict=True) if not found}
         lost = {target.transaction for target in targets if self.order is Order.DELETE_ASIDE and not target.begun_earlier}
-        self.settle(gone & lost, Outcome.FAILED, f"its manifest list is gone, and no sweep has begun to delete it. {FORGET}")
-        self.settle(gone - lost, Outcome.ALREADY_GONE)
+        self.settle(missing & lost, Outcome.FAILED, f"its manifest list is gone, and no sweep has begun to delete it. {FORGET}")
+        self.settle(missing - lost, Outcome.ALREADY_GONE)
 
     def _claims(self, table: Table, owned: Mapping[str, OwnedFiles]) -> Mapping[str, str]:
         wanted = {file_identity(file.location) for files in owned.values() for file in files.files}
@@ -220,25 +220,25 @@ class SnapshotsOrder(TableOrder):
 
     def _unfinished(self, metadata: TableMetadata) -> dict[int, str]:
         """Return what is to be removed yet, and settle what must stay."""
-        here, asides = notes_of(metadata).keys(), asides_of(metadata)
+        in_metadata, asides = notes_of(metadata).keys(), asides_of(metadata)
         refs = refs_by_snapshot(metadata, self._dropping())
         for name, going in list(self.going.items()):
             one, aside = int(name), asides.get(int(name))
-            if self.order is Order.DELETE_ASIDE and one in here:
+            if self.order is Order.DELETE_ASIDE and one in in_metadata:
                 self.settle([name], Outcome.ALREADY_GONE, _BACK)
             elif one in refs:
                 self.settle([name], Outcome.SPARED, f"{refs[one]} points at it")
-            elif one in here and not collects_garbage(metadata):
+            elif one in in_metadata and not collects_garbage(metadata):
                 self.settle([name], Outcome.SPARED, _GARBAGE_STAYS)
             elif aside and aside.aside != going.aside:
                 self.settle([name], Outcome.ALREADY_GONE, f"it is set aside already, by another order ({aside.aside})")
-        # a deletion also ends a setting aside
-        there = here if self.order is Order.SET_ASIDE else here | asides.keys()
-        return {int(name): name for name in self.going if int(name) in there}
+        # a deletion also removes properties of snapshots that are set aside
+        removable = in_metadata if self.order is Order.SET_ASIDE else in_metadata | asides.keys()
+        return {int(name): name for name in self.going if int(name) in removable}
 
     def _conclude(self, one: _Going, owned: OwnedFiles, removed: RemovedFiles) -> None:
         name = one.transaction
-        # what an earlier sweep deleted together with what it named is expected
+        # a manifest may be missing that an earlier sweep deleted with the files that it named
         skipped = [fault for fault in owned.unreadable if one.was_there or not fault.missing]
         sentences = [f"what it names was not deleted: {_first_of(skipped)}"] if skipped else []
         sentences += [f"left, {why}: {_first_of(files)}" for why, files in removed.left.items()]
@@ -273,7 +273,7 @@ class RestoreOrder(SnapshotsOrder):
     """An order to put snapshots back that are set aside. What came back is seen by the next look."""
 
     targets: Sequence[Target] = field(default=(), init=False)
-    # what can be put back, by snapshot
+    # records of the snapshots that can be put back, by snapshot
     asides: Mapping[int, AsideSnapshot] = field(init=False)
 
     def decide(self, targets: Sequence[Target]) -> bool:
@@ -291,18 +291,18 @@ class RestoreOrder(SnapshotsOrder):
         return False
 
     def give_up(self) -> None:
-        left = map(str, self._find_asides(self._reload(), self.targets))
-        self.settle(left, Outcome.FAILED, f"the catalog did not take the commit: {self.refused}")
+        unfinished = map(str, self._find_asides(self._reload(), self.targets))
+        self.settle(unfinished, Outcome.FAILED, f"the catalog did not take the commit: {self.refused}")
 
     def _find_asides(self, table: Table, targets: Sequence[Target]) -> dict[int, AsideSnapshot]:
         """Return what can be put back. Settles what is back, and what can't come back."""
-        here, asides, whole = notes_of(table.metadata).keys(), asides_of(table.metadata), dict[int, AsideSnapshot]()
+        in_metadata, asides, whole = notes_of(table.metadata).keys(), asides_of(table.metadata), dict[int, AsideSnapshot]()
         for target in (target for target in targets if target.transaction not in self.outcomes):
             name, one, planned = target.transaction, snapshot_id(target.transaction) or 0, note_from(target.note)
             aside, tag, refusal = asides.get(one), f"{RESTORED}{one}", None
             if planned and planned.table != self.uuid:
                 refusal = _ANOTHER
-            elif one in here:
+            elif one in in_metadata:
                 self.settle([name], Outcome.RESTORED)
             elif aside is None or aside.aside != target.aside:
                 refusal = f"the table has no property {ASIDE}{name} of this order, by which it could be put back"
@@ -323,7 +323,7 @@ class RestoreOrder(SnapshotsOrder):
             manifests = reach.find_manifests({aside.snapshot.manifest_list: True})
             live = map_concurrently(self.threads, reach.staying_files, list(manifests.values()))
             locations = statistics + [file.location for files in live for file in files.values()]
-            there = map_concurrently(self.threads, lambda location: table.io.new_input(location).exists(), locations)
+            are_there = map_concurrently(self.threads, lambda location: table.io.new_input(location).exists(), locations)
             used = {manifest.partition_spec_id for manifest in aside.snapshot.manifests(table.io)}
         # file systems raise anything; an error means unknown, not absent
         except Exception as fault:  # noqa: BLE001
@@ -332,7 +332,7 @@ class RestoreOrder(SnapshotsOrder):
         schemas = {schema.schema_id for schema in table.metadata.schemas} | {None}
         specs = {spec.spec_id for spec in table.metadata.partition_specs}
         return [
-            *(f"{location} is not there" for location, exists in zip(locations, there, strict=True) if not exists),
+            *(f"{location} is not there" for location, exists in zip(locations, are_there, strict=True) if not exists),
             *(f"the table no longer has schema {schema}" for schema in {aside.snapshot.schema_id} - schemas),
             *(f"the table no longer has partition spec {spec}" for spec in sorted(used - specs)),
         ]
@@ -343,7 +343,7 @@ def _first_of(things: Sequence[object]) -> str:
     return f"{things[0]}{more}"
 
 
-# counting bytes reads what the sweep reads again; above this it is not worth the time
+# above these, counting bytes is not worth the time: the sweep reads the same files again
 _MOST_SNAPSHOTS = 4_000
 _MOST_MANIFESTS = 4_000
 
@@ -370,7 +370,8 @@ def prepare_table(table: Table, transactions: Sequence[str], parallelism: int, p
         # a snapshot with a ref will be spared, and an unknown one is gone: neither frees anything
         return sizes.get(name, 0)
 
-    return [PreparedTarget(name, size_of(name, one), notes[one].text() if one in notes else None) for name, one in ids.items()]
+    texts: dict[int | None, str] = {one: notes[one].text() for one in ids.values() if one in notes}
+    return [PreparedTarget(name, size_of(name, one), texts.get(one)) for name, one in ids.items()]
 
 
 def _sizes(table: Table, going: Mapping[str, SnapshotNote], parallelism: int, parsed: ParsedFiles) -> dict[str, int] | None:

@@ -93,7 +93,7 @@ def test_a_table_beside_another_is_found_however_its_place_is_spelled(warehouse:
     _insert(warehouse, places)
     known = CatalogTables(lambda namespace, name: f"{namespace}/{name}")
     assert known.look(warehouse.catalog, _no_names()) == {"db/t", *(f"db/{name}" for name in places)}
-    assert known.beside(table) == {"db/t", "db/a.b%c"}
+    assert known.sharing_folder(table) == {"db/t", "db/a.b%c"}
 
 
 def _insert(warehouse: Warehouse, places: dict[str, str], kind: str = "TABLE") -> None:
