@@ -195,7 +195,7 @@ BUDGETS: Mapping[str, int] = {
     "stores.iceberg": 2_560,
     "stores.aspects": 1_088,
     "stores.records": 1_261,
-    "stores.objects": 5_864,
+    "stores.objects": 5_861,
     "evaluation": 1_919,
     "sweep": 3_358,
     "pipeline": 2_506,

@@ -25,8 +25,7 @@ from retention_assets.stores.protocol import WITNESS
 
 CLASSES = tuple(ObjectClass)
 CLASS_NAMES = pa.array([str(name) for name in CLASSES])
-# classes logged for every store, however large
-LOGGED = (ObjectClass.UNREFERENCED, ObjectClass.REALM_PURGE)
+LOGGED = (ObjectClass.UNREFERENCED, ObjectClass.REALM_PURGE)  # classes logged for every store, however large
 NUMBER = {name: np.int8(number) for number, name in enumerate(CLASSES)}
 _REASONS = {
     ObjectClass.RESERVED: "is of a reserved realm",
@@ -50,27 +49,30 @@ class ClassRules:
     purging: frozenset[str] = frozenset()
     known_kinds: frozenset[str] | None = None
     handled: frozenset[str] | None = None
-    # they keep an object from which edges lead on, and change no class
+    # A held object keeps what its edges lead to; holds change no class.
     holds: Sequence[Keeper] = ()
 
 
 def class_rules(
-    settings: ObjectsSettings, present: datetime, purging: Collection[str], heard: Iterable[Collection[str | None]] | None
+    settings: ObjectsSettings,
+    present: datetime,
+    purging: Collection[str],
+    source_realms: Iterable[Collection[str | None]] | None,
 ) -> ClassRules:
-    """Rules by the settings. `heard` are the realms of each source's references; None if no source was read."""
+    """Rules by the settings. `source_realms` has the realms of each source's references; None if no source was read."""
     return ClassRules(
         cut_off=micros(min(settings.min_age.before(present), FLOOR.before(present))),
         purging=frozenset(purging),
         known_kinds=None if settings.known_kinds is None else frozenset(settings.known_kinds),
-        handled=None if heard is None else _covered_realms(settings, heard),
+        handled=None if source_realms is None else _covered_realms(settings, source_realms),
     )
 
 
-def _covered_realms(settings: ObjectsSettings, heard: Iterable[Collection[str | None]]) -> frozenset[str] | None:
+def _covered_realms(settings: ObjectsSettings, source_realms: Iterable[Collection[str | None]]) -> frozenset[str] | None:
     if not settings.has_realms or not settings.references:
         return None
     handled = set[str | None]()
-    for realms, source in zip(heard, settings.references, strict=True):
+    for realms, source in zip(source_realms, settings.references, strict=True):
         # The settings tell whether a source provides realms, so that an empty one covers none.
         if None in realms or (not realms and getattr(source, "realm", None) is None):
             return None
@@ -110,9 +112,9 @@ def held_by(objects: pa.Table, holds: Sequence[Keeper]) -> pa.Array:
         mask = pa.array(is_held, pa.bool_()).take(codes.indices)
         if isinstance(hold, Hold) and hold.transactions is not None and pc.any(mask).as_py():
             rows = pc.indices_nonzero(mask)
-            at = np.zeros(len(objects), dtype=bool)
-            at[rows] = protecting(join_chunks(objects["key"]).take(rows).to_pylist(), hold.transactions)
-            mask = pa.array(at)
+            is_covered = np.zeros(len(objects), dtype=bool)
+            is_covered[rows] = protecting(join_chunks(objects["key"]).take(rows).to_pylist(), hold.transactions)
+            mask = pa.array(is_covered)
         # Only a whole log tells which objects of its datasets a rule keeps.
         is_rule = isinstance(hold, RetainRule)
         reason = f"may be kept by retain rule {hold.name}" if is_rule else f"is held by {hold.name or 'a hold without a name'}"

@@ -22,9 +22,9 @@ from retention_assets.stores.objects.notes import (
     NO_NOTE,
     ObjectCondition,
     PlannedObject,
+    matches_file,
     planned_of,
     present_facts,
-    says_of_file,
 )
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.objects.sources.sql import DatabaseObjects, ObjectColumns
@@ -71,8 +71,8 @@ class ObjectRows:
                 realm=realm,
             )
             keys = [*deletion.items]
-            for at in range(0, len(keys), ROWS_AT_ONCE):
-                part = keys[at : at + ROWS_AT_ONCE]
+            for begin in range(0, len(keys), ROWS_AT_ONCE):
+                part = keys[begin : begin + ROWS_AT_ONCE]
                 pace.wait(len(part))
                 swept += deletion.run([part], 1)
         return swept
@@ -131,8 +131,8 @@ def pace_of(settings: ObjectsSettings, tasks: int) -> DeletionPace:
 
 @dataclass(frozen=True)
 class ObjectDeletion:
-    """Deletion of the objects of one dataset. `find` returns those present under some keys, as `tables.OBJECTS`. They have
-    `rows` or a root; neither if only a listing is known."""
+    """Deletion of the objects of one dataset. `find` returns those present under some keys, as rows of `tables.OBJECTS`. `rows`
+    is None unless the objects are rows of a table; others have a root, or only a listing is known."""
 
     settings: ObjectsSettings
     find: Callable[[Sequence[str]], pa.Table]
@@ -144,7 +144,7 @@ class ObjectDeletion:
     ) -> list[SweptTarget]:
         """Carry out an order, one outcome for each. Failures become outcomes; nothing is raised for a single target."""
         try:
-            # what is gone from the trash may be asked about without a permit
+            # a target that is gone from the trash is answered without a permit
             if order is not Order.DELETE_ASIDE:
                 permit()
         except Withheld as fault:
@@ -170,7 +170,7 @@ class ObjectDeletion:
             self._place.check_known()
 
     def is_freed(self, planned: PlannedObject) -> bool:
-        """Tell if an earlier sweep began to delete a missing object, and no version of it is left."""
+        """Tell whether an earlier sweep began to delete a missing object, and no version of it is left."""
         if not planned.freed_before:
             return False
         return self.rows is not None or not self._place.may_keep(planned.key, _version_of(planned))
@@ -211,12 +211,13 @@ class ObjectDeletion:
         due = [DueObject(key, aside=target.aside) for key, target in by_key.items()]
         if is_on_s3(root):
             planned, failed = self._read_notes(targets)
-            due = [DueObject(plan.key, _version_of(plan), plan.condition.etag if plan.condition else None) for plan in planned]
+            facts = [(plan.key, plan.condition or ObjectCondition()) for plan in planned]
+            due = [DueObject(key, condition.version, condition.etag) for key, condition in facts]
 
         def check(present: Entry) -> str | None:
             target, time = by_key[present.key], present.time
             # Most notes match the file literally, and reading one takes longer than deleting its file.
-            if conditional and says_of_file(target.note, present):
+            if conditional and matches_file(target.note, present):
                 return None
             if (plan := planned_of(target, conditional)) is None:
                 return NO_NOTE
@@ -231,9 +232,9 @@ class ObjectDeletion:
         swept = act(due, check, permit, self.pace, parallelism) if due else []
         if order is Order.SET_ASIDE:
             return swept + failed
-        return [self._gone(order, result, by_key[result.transaction]) for result in swept] + failed
+        return [self._missing_outcome(order, result, by_key[result.transaction]) for result in swept] + failed
 
-    def _gone(self, order: Order, result: SweptTarget, target: Target) -> SweptTarget:
+    def _missing_outcome(self, order: Order, result: SweptTarget, target: Target) -> SweptTarget:
         if result.outcome is not Outcome.ALREADY_GONE:
             return result
         if not target.begun_earlier:

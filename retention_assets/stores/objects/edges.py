@@ -28,6 +28,7 @@ from retention_assets.stores.objects.tables import EDGES
 
 # scope of a walk: every realm alike, across all realms, or a realm's number plus REALMS
 EVERYWHERE, ACROSS, REALMS = 0, 1, 2
+# files of the edges that lead to due keys, and of fingerprints of the keys at which they begin
 _LEADING, _AROUND = "edges/leading", "edges/around.parquet"
 
 
@@ -115,8 +116,8 @@ class _Seen:
         """Mask of the states (sorted, distinct) not seen before; marks them as seen."""
         new = np.ones(len(states), dtype=bool)
         for piece in self._pieces:
-            at = np.minimum(np.searchsorted(piece, states), len(piece) - 1)
-            new &= piece[at] != states
+            places = np.minimum(np.searchsorted(piece, states), len(piece) - 1)
+            new &= piece[places] != states
         if new.any():
             self._pieces.append(states[new])
         while len(self._pieces) > 1 and len(self._pieces[-2]) <= 2 * len(self._pieces[-1]):
@@ -137,8 +138,8 @@ class Walk:
     origins: Ints
 
     @classmethod
-    def from_hits(cls, hits: Hits, parts: Sequence[str], *, across: bool) -> "Walk":
-        """Walk along edges of each realm; also `across` them, for objects without a realm."""
+    def from_hits(cls, hits: Hits, parts: Sequence[str], *, across_realms: bool) -> "Walk":
+        """Walk along edges of each realm; with `across_realms` along those of all, too, for objects without a realm."""
         edges = CodedEdges.read(hits.folder, parts)
         named = hits.of(edges.keys)
         realms = join_chunks(named["realm"])
@@ -146,7 +147,7 @@ class Walk:
         codes = integers(pc.index_in(realms, pa.array(names, pa.string()), skip_nulls=True), -1).astype(np.int64)
         nodes = named["asked"].to_numpy()
         begins = edges.states(np.where(codes < 0, EVERYWHERE, codes + REALMS), nodes)
-        if across and names:
+        if across_realms and names:
             begins, named = np.append(begins, edges.states(ACROSS, nodes)), pa.concat_tables([named, named])
         return cls(edges, [None, ACROSS_REALMS, *names], named, begins, *edges.reached(np.unique(begins)))
 
@@ -156,8 +157,8 @@ class Walk:
 
 
 def write_retained(kept: int, hits: Hits, parts: Sequence[str], _: int) -> ReferenceRuns:
-    """Write fingerprints of what is retained over edges, but by no reference. The source `kept` is no reference."""
-    walk = Walk.from_hits(hits, parts, across=False)
+    """Write fingerprints of what edges retain and no reference does. Hits of the source `kept` are no references."""
+    walk = Walk.from_hits(hits, parts, across_realms=False)
     referenced = np.unique(walk.begins[walk.hits["source"].to_numpy() != kept])
     # Keys that are retained in every realm are written once, without a realm.
     is_everywhere = np.zeros(len(walk.edges.keys), dtype=bool)
@@ -173,8 +174,8 @@ def write_retained(kept: int, hits: Hits, parts: Sequence[str], _: int) -> Refer
 
 
 def write_led_to(labels: Sequence[str], hits: Hits, parts: Sequence[str], _: int) -> Run | None:
-    """Write hits of what edges lead to. The last label stands for objects that are kept themselves."""
-    walk = Walk.from_hits(hits, parts, across=True)
+    """Write hits of what edges lead to. The last label is that of objects that are kept without references."""
+    walk = Walk.from_hits(hits, parts, across_realms=True)
     if not len(walk.reached):
         return None
     first = first_of_each(walk.hits, walk.begins).take(pa.array(walk.origins))

@@ -17,10 +17,8 @@ from retention_assets.frames.arrays import Bools, Ints, changes, flags, integers
 Hashes = npt.NDArray[np.uint64]
 
 SALT_BYTES = 16
-# rows hashed together: each is a Python object meanwhile
-_BLOCK = 1 << 16
-# values indexed at a time, to bound memory
-_INDEXED = 1 << 16
+_BLOCK = 1 << 16  # rows hashed together: each is a Python object meanwhile
+_INDEXED = 1 << 16  # values indexed at a time, to bound memory
 _FOLDER = 1 << 63
 _NOTHING = pa.scalar(b"", pa.large_binary())
 
@@ -50,16 +48,18 @@ class Fingerprints:
         if folders is not None:
             prefixes += [_prefix(name, _FOLDER) for name in names]
             codes = codes + folders * len(names)
-        begins = pa.array(prefixes, pa.large_binary())
-        out = np.empty(len(keys), dtype=np.uint64)
-        for at in range(0, len(keys), _BLOCK):
-            texts = keys.slice(at, _BLOCK).cast(pa.large_binary())
+        prefix_texts = pa.array(prefixes, pa.large_binary())
+        hashes = np.empty(len(keys), dtype=np.uint64)
+        for start in range(0, len(keys), _BLOCK):
+            texts = keys.slice(start, _BLOCK).cast(pa.large_binary())
             if len(prefixes) > 1:
-                begin = begins.take(pa.array(codes[at : at + _BLOCK]))
-                texts = pc.binary_join_element_wise(begin, texts, _NOTHING)
+                prefix = prefix_texts.take(pa.array(codes[start : start + _BLOCK]))
+                texts = pc.binary_join_element_wise(prefix, texts, _NOTHING)
             # Bytes are hashed as they are, so the encoding is the salt's.
-            out[at : at + _BLOCK] = hash_array(texts.to_numpy(zero_copy_only=False), "latin-1", self._salt, categorize=False)
-        return out
+            hashes[start : start + _BLOCK] = hash_array(
+                texts.to_numpy(zero_copy_only=False), "latin-1", self._salt, categorize=False
+            )
+        return hashes
 
 
 def _prefix(realm: str | None, mark: int) -> bytes:
@@ -74,7 +74,7 @@ EVERYTHING = "/"
 
 @dataclass(frozen=True)
 class ReferredNames:
-    """Realms, and depths of folders, by which references name objects. The realm None means every realm, the depth 0 is
+    """Realms and folder depths in the names that references use. The realm None means every realm, the depth 0 is
     everything."""
 
     realms: set[str | None] = field(default_factory=set)
@@ -110,16 +110,16 @@ class Lookup:
 
 
 def lookups(
-    fingerprints: Fingerprints, keys: pa.Array, realms: pa.Array | None, by: ReferredNames, own: Hashes | None = None
+    fingerprints: Fingerprints, keys: pa.Array, realms: pa.Array | None, referred: ReferredNames, own: Hashes | None = None
 ) -> Iterator[Lookup]:
-    """All lookups of some keys. `own` are their fingerprints in their realms, if known."""
+    """Yield the lookups of some keys by names that references use. `own` are their fingerprints in their realms, if known."""
     without_realms = realms is None or realms.null_count == len(realms)
-    spaces = [realms] if by.realms - {None} or without_realms else []
-    if None in by.realms and not without_realms:
+    spaces = [realms] if referred.realms - {None} or without_realms else []
+    if None in referred.realms and not without_realms:
         spaces.append(None)
     for space in spaces:
         yield Lookup(own if own is not None and space is realms else fingerprints.of(keys, space), None, keys)
-    for depth in sorted(by.depths):
+    for depth in sorted(referred.depths):
         # beginning of each key up to and including its `depth`-th slash; null if it has fewer
         pattern = f"^(?P<folder>(?:[^/]*/){{{depth}}})"
         names = pc.struct_field(pc.extract_regex(keys, pattern), [0]) if depth else pa.repeat(EVERYTHING, len(keys))
@@ -128,8 +128,8 @@ def lookups(
             continue
         names, places = names.take(pa.array(rows)), np.ones(len(rows), dtype=bool)
         for space in spaces:
-            inside = None if space is None else space.take(pa.array(rows))
-            yield Lookup(fingerprints.of(names, inside, places), rows, names, True)
+            realms_of_rows = None if space is None else space.take(pa.array(rows))
+            yield Lookup(fingerprints.of(names, realms_of_rows, places), rows, names, True)
 
 
 Number = TypeVar("Number", np.int64, np.uint64)
@@ -171,21 +171,21 @@ class SortedFingerprints:
             return np.full(len(wanted), -1, dtype=np.int64)
         # Values out of range clip to the end of the index, where nothing is found.
         slot = ((wanted - self._low) >> self._shift).astype(np.int64)
-        at = self._begins.take(slot, mode="clip").astype(np.int64)
+        place = self._begins.take(slot, mode="clip").astype(np.int64)
         slot += 1
         end = self._begins.take(slot, mode="clip")
-        value = self._values.take(at, mode="clip")
+        value = self._values.take(place, mode="clip")
         # An empty slot begins where the next one does, so it contains nothing.
-        indexes = np.where((value == wanted) & (at < end), at, -1)
-        waiting = np.flatnonzero((value < wanted) & (at + 1 < end))
-        at, end, wanted = at[waiting], end[waiting], wanted[waiting]
+        indexes = np.where((value == wanted) & (place < end), place, -1)
+        waiting = np.flatnonzero((value < wanted) & (place + 1 < end))
+        place, end, wanted = place[waiting], end[waiting], wanted[waiting]
         while len(waiting):
-            at += 1
-            value = self._values.take(at)
+            place += 1
+            value = self._values.take(place)
             same = value == wanted
-            indexes[waiting[same]] = at[same]
-            more = (value < wanted) & (at + 1 < end)
-            waiting, at, end, wanted = waiting[more], at[more], end[more], wanted[more]
+            indexes[waiting[same]] = place[same]
+            more = (value < wanted) & (place + 1 < end)
+            waiting, place, end, wanted = waiting[more], place[more], end[more], wanted[more]
         return indexes
 
     def has(self, wanted: Hashes) -> Bools:

@@ -25,10 +25,8 @@ from retention_assets.stores.objects.tables import constant_dataset, with_names
 # Fingerprints are cut into ranges of equal width; a task takes consecutive ones.
 RANGES = 1 << 8
 RANGE_SHIFT = 64 - 8
-# least rows that are written, read and judged together
-ROWS = 1 << 17
-# bytes before the fingerprints of a file: offsets of the ranges
-_HEAD = (RANGES + 1) * 8
+ROWS = 1 << 17  # least rows that are written, read and judged together
+_HEAD = (RANGES + 1) * 8  # bytes before the fingerprints of a file: offsets of the ranges
 OBJECTS, CLASSES = "objects", "classes"
 FOLDERS = (OBJECTS, CLASSES, "due", "edges", "references", "hits", "asked", "retained", "matched")
 
@@ -44,7 +42,7 @@ LISTED = pa.schema(
         pa.field("fingerprint", pa.uint64()),
     ]
 )
-# what log lines, and reasons to keep an object, are made of
+# columns from which log lines and reasons to keep an object are made
 KEPT = ("key", "realm", "kind", "dataset", "size", "created_at")
 CLASS = pa.schema([pa.field("class", pa.dictionary(pa.int8(), pa.string()))])
 _WORDS = ("realm", "kind", "dataset")
@@ -52,7 +50,7 @@ _WORDS = ("realm", "kind", "dataset")
 
 @dataclass(frozen=True)
 class Run:
-    """A file of fingerprints, and the number of the source that they are from."""
+    """A file of fingerprints, their number, and the number of their source."""
 
     name: str
     values: int
@@ -64,7 +62,7 @@ Written = TypeVar("Written")
 
 
 class Pieces(Generic[S, Written]):
-    """Collects parts, and writes as many together as have at least so many rows; the last ones when it is closed."""
+    """Collects parts and writes them together once they have `least` rows; the rest when it is closed."""
 
     def __init__(self, least: int, write: Callable[[Sequence[S], int], Written]) -> None:
         self._least, self._write = least, write

@@ -29,14 +29,14 @@ from retention_assets.stores.objects.sources import LookStopped, ShareRows
 from retention_assets.stores.objects.tables import realms_of_keys
 from retention_assets.stores.protocol import DueTransactions
 
-# fingerprints per file, and references of a share that are held in memory
-_RUN = 1 << 22
-# fingerprints looked up together: 8 bytes each, and 4 for the index
-TOGETHER = 1 << 25
+_RUN = 1 << 22  # fingerprints per file, and references of a share that are held in memory
+TOGETHER = 1 << 25  # fingerprints looked up together: 8 bytes each, and 4 for the index
 
 
 @dataclass(frozen=True)
 class GivenKeys:
+    """Keys at hand, as the due transactions of a look."""
+
     keys: pa.ChunkedArray
     parts: int = 1
 
@@ -99,7 +99,7 @@ class DueFingerprints:
     def of(cls, folder: ScanFolder, runs: Sequence[Run]) -> "DueFingerprints":
         buckets: list[list[Run]] = []
         for run in runs:
-            if not buckets or sum(before.values for before in buckets[-1]) + run.values > TOGETHER:
+            if not buckets or sum(other.values for other in buckets[-1]) + run.values > TOGETHER:
                 buckets.append([])
             buckets[-1].append(run)
         return cls(folder, tuple(map(tuple, buckets)))
@@ -118,10 +118,10 @@ class DueFingerprints:
 
 def load(folder: ScanFolder, runs: Sequence[Run]) -> SortedFingerprints:
     # filled in place, so that no second copy is in memory
-    values, at = np.empty(sum(run.values for run in runs), dtype=np.uint64), 0
+    values, place = np.empty(sum(run.values for run in runs), dtype=np.uint64), 0
     for run in runs:
-        values[at : at + run.values] = folder.read_values(run.name).values
-        at += run.values
+        values[place : place + run.values] = folder.read_values(run.name).values
+        place += run.values
     return SortedFingerprints(distinct(values))
 
 
@@ -139,11 +139,10 @@ HITS = pa.schema(
         pa.field("via", pa.string()),
     ]
 )
-# realm of what edges of several realms lead to: it names only objects without a realm, for none has this name
+# realm of keys that edges of several realms lead to; no realm has this name, so it names only objects without one
 ACROSS_REALMS = "*"
-_GROUP = 1 << 12
-# hits per file
-_HELD = 1 << 17
+_GROUP = 1 << 12  # hits per row group
+_HELD = 1 << 17  # hits per file
 
 
 def hits_of(columns: Mapping[str, Any], source: pa.Array | int, at: Ints) -> pa.Table:
@@ -173,12 +172,12 @@ class ReadReferences:
     wanted: Sequence[Sequence[Run]]
     has_realms: bool
     is_scan: bool
-    turn: int = 0
+    turn: int = 0  # number of the bucket that is wanted, in names of files
 
     def __call__(self, rows: ShareRows) -> ReferenceRuns:
         hits = Pieces(_HELD, partial(self._write_hits, rows.name))
         hashes = Pieces(_RUN, partial(self._write_hashes, rows))
-        names, before, fingerprints = ReferredNames(), 0, self.folder.fingerprints
+        names, first_row, fingerprints = ReferredNames(), 0, self.folder.fingerprints
         for batch in rows:
             keys, folders = batch["object"], names.note(batch, rows.source.names_folders)
             own = fingerprints.of(keys, batch["realm"] if self.is_scan else None, folders)
@@ -187,12 +186,12 @@ class ReadReferences:
             if self.wanted:
                 # without realms, these are the same
                 plain = fingerprints.of(keys, folders=folders) if self.is_scan and self.has_realms else own
-                at = np.flatnonzero(self._is_wanted(plain))
-                named = batch.take(pa.array(at))
-                is_folder = pa.array(np.zeros(len(at), dtype=bool) if folders is None else folders[at])
+                found = np.flatnonzero(self._is_wanted(plain))
+                named = batch.take(pa.array(found))
+                is_folder = pa.array(np.zeros(len(found), dtype=bool) if folders is None else folders[found])
                 columns = {"key": named["object"], "realm": named["realm"], "from": named["from"], "folder": is_folder}
-                hits.add(hits_of(columns, rows.number, before + at))
-            before += len(batch)
+                hits.add(hits_of(columns, rows.number, first_row + found))
+            first_row += len(batch)
         return ReferenceRuns(hashes.close(), names, hits.close())
 
     def _write_hits(self, name: str, tables: Sequence[pa.Table], number: int) -> Run:
@@ -253,18 +252,18 @@ class Hits:
             asked = np.repeat(np.arange(len(counts)), counts)
             if not len(asked):
                 continue
-            within = np.arange(len(asked)) - np.repeat(np.cumsum(counts) - counts, counts)
-            rows, at = self._rows(order[begins[asked] + within])
-            rows = rows.take(pa.array(at))
+            offsets = np.arange(len(asked)) - np.repeat(np.cumsum(counts) - counts, counts)
+            rows, places = self._rows(order[begins[asked] + offsets])
+            rows = rows.take(pa.array(places))
             same = flags(pc.equal(rows["key"], way.names.take(pa.array(asked)).cast(pa.string())))
             same &= flags(rows["folder"]) == way.folders
-            places = asked if way.rows is None else way.rows[asked]
-            tables.append(rows.append_column("asked", pa.array(places, pa.int64())).filter(pa.array(same)))
+            key_rows = asked if way.rows is None else way.rows[asked]
+            tables.append(rows.append_column("asked", pa.array(key_rows, pa.int64())).filter(pa.array(same)))
         return pa.concat_tables(tables)
 
     def _rows(self, numbers: Ints) -> tuple[pa.Table, Ints]:
         # distinct hits, and the index of each requested one among them
-        wanted, at = np.unique(numbers, return_inverse=True)
+        wanted, places = np.unique(numbers, return_inverse=True)
         of_runs = np.searchsorted(self._begins, wanted, "right") - 1
         tables = []
         for number in np.unique(of_runs).tolist():
@@ -274,7 +273,7 @@ class Hits:
                 table = source.read_row_groups(groups.tolist(), use_threads=False).cast(HITS)
             table = table.take(pa.array(np.searchsorted(groups, rows // _GROUP) * _GROUP + rows % _GROUP))
             tables.append(table.append_column("run", pa.array(np.full(len(rows), number), pa.int32())))
-        return pa.concat_tables(tables), at
+        return pa.concat_tables(tables), places
 
 
 _WITH_PLACES = HITS.append(pa.field("run", pa.int32())).append(pa.field("asked", pa.int64()))

@@ -53,15 +53,14 @@ class Scan:
     references: Sequence[RowSource]
     edges: Sequence[RowSource] = ()
     purging: frozenset[str] = frozenset()
-    # what they keep, or may keep, keeps what its edges lead to
+    # an object that one keeps, or may keep, also keeps what its edges lead to
     holds: Sequence[Keeper] = ()
-    # what a look asks about; None for a scan, which asks about everything
+    # objects that a look asks about; None for a scan, which asks about all
     due: DueTransactions | None = None
     is_stopped: Callable[[], bool] = never
     # nothing is judged that was younger at this instant, if given
     as_of: datetime | None = None
-    # last whole scan
-    last: ScanResult | None = None
+    last: ScanResult | None = None  # the last whole scan
     # counts the objects that sweeps have deleted since the last whole scan
     count_swept: Callable[[], int] = int
     # number of references at which the newest scan failed as too many (`ScanFailed.references`)
@@ -81,8 +80,7 @@ class Judge:
         self.references: list[ShareRead[ReferenceRuns]] = []
         # number of the source that stands for objects that are kept without references
         self.kept = len(scan.references)
-        # edges to walk along
-        self._around: list[EdgeRuns] = []
+        self._around: list[EdgeRuns] = []  # edges to walk along
 
     def write_due(self) -> DueFingerprints:
         """Write down what a look asks about."""
@@ -108,13 +106,17 @@ class Judge:
             self.references += self._read(scan.references, settings.references, read)
 
     def _read(
-        self, sources: Sequence[RowSource], about: Sequence[SourceSettings], read: ReadRows[Result], kind: str = ""
+        self,
+        sources: Sequence[RowSource],
+        their_settings: Sequence[SourceSettings],
+        read: ReadRows[Result],
+        kind: str = "",
     ) -> list[ShareRead[Result]]:
         scan, settings = self.scan, self.scan.settings
         rate = 0 if kind else settings.rates.references
         done = read_whole(self.tasks, sources, read, rate=rate, has_realms=settings.has_realms, is_stopped=scan.is_stopped)
         # The losses of a scan are found by its exact counts.
-        counts = count_sources(sources, about, done, kind) if scan.due is not None else []
+        counts = count_sources(sources, their_settings, done, kind) if scan.due is not None else []
         if losses := find_losses(settings.brakes, counts, scan.last, now()):
             raise SourceNotWhole(f"{'; '.join(losses)}; or scan again (`retention run --mark-only`).")
         return done
@@ -125,8 +127,9 @@ class Judge:
 
     @property
     def names(self) -> list[ReferredNames]:
-        """How references name objects, by source."""
-        parts = [[share.result.names for share in self.references if share.source == at] for at in range(self.kept)]
+        """Realms and folder depths by which the references of each source name objects."""
+        numbers = range(self.kept)
+        parts = [[share.result.names for share in self.references if share.source == number] for number in numbers]
         return [ReferredNames.all_of(each) for each in parts]
 
     @property
@@ -137,7 +140,7 @@ class Judge:
     def walk(
         self, step: Callable[[Hits, Sequence[str], int], Result], rules: ClassRules, listed: ListedObjects | None = None
     ) -> Result | None:
-        """Run a step that walks along edges from what is referred to or kept, unless there is no edge or nothing of that kind.
+        """Run a step that walks along edges from what is referred to or kept; None without edges or without such objects.
         `listed` is the listing of a scan."""
         if not self._around:
             return None
@@ -156,7 +159,7 @@ class Judge:
 def _candidates_in_listing(
     listed: ListedObjects, begins: Sequence[Run], rules: ClassRules, tasks: int, number: int
 ) -> Iterator[tuple[pa.Table, pa.Array]]:
-    # of every `tasks`-th part
+    # reads every `tasks`-th part
     keys = load(listed.folder, begins)
     for part in range(number, len(listed.parts), tasks):
         for table in listed.read(part, KEPT):
@@ -167,7 +170,7 @@ def _candidates_in_listing(
 def _candidates_in_place(
     folder: ScanFolder, listing: ObjectListing, settings: ObjectsSettings, rules: ClassRules, tasks: int, number: int
 ) -> Iterator[tuple[pa.Table, pa.Array]]:
-    # of every `tasks`-th key
+    # finds every `tasks`-th key
 
     def named(batches: Iterable[pa.RecordBatch]) -> pa.Table:
         return pa.Table.from_batches([with_names(batch, settings) for batch in batches], NAMED)
@@ -183,6 +186,6 @@ def _candidates_in_place(
         yield unlisted, pa.repeat("is not in the listing", len(unlisted))
         absent = absent.filter(pc.invert(pc.is_in(absent, join_chunks(unlisted["key"]))))
     if rules.holds and len(absent):
-        # in the trash, where a hold keeps it
-        aside = named([objects_batch(absent, {})])
-        yield aside, held_by(aside, rules.holds)
+        # an object in the trash, which a hold keeps
+        in_trash = named([objects_batch(absent, {})])
+        yield in_trash, held_by(in_trash, rules.holds)

@@ -26,6 +26,8 @@ from retention_assets.stores.places import Entry, is_on_s3, open_place
 
 @dataclass(frozen=True)
 class PathObjects:
+    """The listing of a place by itself: each file or object below it."""
+
     location: str
 
     def begin(self) -> datetime:

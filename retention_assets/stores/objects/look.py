@@ -45,10 +45,8 @@ from retention_assets.stores.objects.sources import SourceNotWhole
 from retention_assets.stores.places.own_files import temporary_folder
 from retention_assets.stores.protocol import WITNESS, error_text
 
-# label of objects that are kept by rules or holds
-KEPT_LABEL = "edges"
-# Older looks say nothing about the present.
-OLDEST = timedelta(days=1)
+KEPT_LABEL = "edges"  # label of objects that are kept by rules or holds
+OLDEST = timedelta(days=1)  # age above which a look says nothing about the present
 
 
 @dataclass(frozen=True)
@@ -61,8 +59,8 @@ class ObjectsLook:
     due: DueFingerprints
     hits: Hits
     labels: tuple[str, ...] = ()
-    # per source the realms of its references; None if no source was read because nothing is due
-    heard: tuple[frozenset[str | None], ...] | None = None
+    # the realms of each source's references; None if no source was read because nothing is due
+    source_realms: tuple[frozenset[str | None], ...] | None = None
     # reason why the result must not be used
     fault: str | None = None
     # realms whose objects it did not ask about
@@ -79,11 +77,11 @@ class ObjectsLook:
             raise SourceNotWhole(f"its references were read at {self.began:%Y-%m-%d %H:%M}, too long ago. Sweep once more.")
 
     def rules(self, settings: ObjectsSettings, purging: Collection[str]) -> ClassRules:
-        return class_rules(settings, self.listed_as_of, purging, self.heard)
+        return class_rules(settings, self.listed_as_of, purging, self.source_realms)
 
     def witnesses(self, objects: pa.Table) -> pa.Array:
-        """Who refers to each object (realm, key), by exact keys; null: nobody. Raises SourceNotWhole unless every source proved
-        that it was read completely."""
+        """Say who refers to each object (realm, key), by exact keys; null: nobody. Raises SourceNotWhole unless every source
+        proved that it was read completely."""
         self.check()
         first = first_naming(self.hits, objects)
         # white space collapsed to single spaces
@@ -97,12 +95,12 @@ class ObjectsLook:
     ) -> pa.Table:
         """Judge objects (rows of `tables.OBJECTS` with their dataset) as they are now, by exact keys. Return their log lines,
         with one about each dataset. Raises SourceNotWhole as `witnesses` does."""
-        # References do not matter to objects that go with their realm.
+        # Objects that go with their realm do, whatever refers to them.
         asked = np.flatnonzero(~within_realms(objects["realm"], purging))
         witnesses = pa.nulls(len(objects), pa.string())
         if len(asked):
-            at = pc.index_in(pa.array(np.arange(len(objects))), pa.array(asked, pa.int64()))
-            witnesses = self.witnesses(objects.select(["realm", "key"]).take(pa.array(asked))).take(at)
+            places = pc.index_in(pa.array(np.arange(len(objects))), pa.array(asked, pa.int64()))
+            witnesses = self.witnesses(objects.select(["realm", "key"]).take(pa.array(asked))).take(places)
         rules = self.rules(settings, purging)
         codes = classes_of(objects, flags(pc.is_valid(witnesses)), rules)
         # Not covered by the look: in a realm that was PURGING when it began, but is no longer.
@@ -134,9 +132,9 @@ def look_in(tasks: Tasks, scan: Scan, folder: ScanFolder) -> ObjectsLook:
         # Taken before sources are read: whatever is written later is younger.
         look = replace(look, listed_as_of=min(scan.listing.begin(), now()))
         judge.read(look.due)
-        look = replace(look, heard=tuple(frozenset(each.realms) for each in judge.names))
-        over = judge.walk(partial(write_led_to, labels), look.rules(scan.settings, scan.purging))
-        return replace(look, hits=replace(judge.hits, runs=(*judge.hits.runs, *([over] if over else []))))
+        look = replace(look, source_realms=tuple(frozenset(each.realms) for each in judge.names))
+        led_to = judge.walk(partial(write_led_to, labels), look.rules(scan.settings, scan.purging))
+        return replace(look, hits=replace(judge.hits, runs=(*judge.hits.runs, *([led_to] if led_to else []))))
     except Exception as fault:  # noqa: BLE001 - a source may be anybody's, and so may what it raises
         return replace(look, fault=error_text(fault))
 
@@ -149,6 +147,6 @@ def look_here(scan: Scan) -> Iterator[ObjectsLook]:
 
 
 def find_witnesses(scan: Scan, objects: pa.Table) -> pa.Array:
-    """Who refers to each object (realm, key), as `ObjectsLook.witnesses`."""
+    """Say who refers to each object (realm, key), as `ObjectsLook.witnesses`."""
     with look_here(replace(scan, due=GivenKeys(objects["key"]))) as look:
         return look.witnesses(objects)

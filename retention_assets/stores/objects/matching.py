@@ -24,8 +24,7 @@ from retention_assets.stores.objects.folder import (
     in_order,
 )
 
-# values looked up at a time, to bound memory
-_PART = 1 << 18
+_PART = 1 << 18  # values looked up at a time, to bound memory
 _BLOOM_FILE = "retained/bloom"
 _WORD = 64
 
@@ -56,24 +55,24 @@ class Bloom:
             first, step = self._seeds(values[begin : begin + _PART])
             for number in range(self.size.hashes):
                 places = self._place(first, step, number)
-                inside = places & np.uint64(7)
-                at = (places >> np.uint64(3)).astype(np.int64)
+                bits_in_byte = places & np.uint64(7)
+                byte_places = (places >> np.uint64(3)).astype(np.int64)
                 for bit in range(8):
                     # Duplicate places within a byte are safe, as all set the same bit.
-                    self.bits[at[inside == bit]] |= np.uint8(1 << bit)
+                    self.bits[byte_places[bits_in_byte == bit]] |= np.uint8(1 << bit)
 
     def has(self, wanted: Hashes) -> Bools:
-        """Mask of wanted that may be elements. There are no false negatives."""
+        """Mask of the wanted that may be elements; elements always pass."""
         mask = np.ones(len(wanted), dtype=bool)
         for begin in range(0, len(wanted), _PART):
-            left = np.arange(begin, min(begin + _PART, len(wanted)))
-            first, step = self._seeds(wanted[left])
+            undecided = np.arange(begin, min(begin + _PART, len(wanted)))
+            first, step = self._seeds(wanted[undecided])
             for number in range(self.size.hashes):
                 places = self._place(first, step, number)
                 octets = self.bits.take((places >> np.uint64(3)).astype(np.int64))
                 keep = (octets >> (places & np.uint64(7)).astype(np.uint8)) & 1 == 1
-                mask[left[~keep]] = False
-                left, first, step = left[keep], first[keep], step[keep]
+                mask[undecided[~keep]] = False
+                undecided, first, step = undecided[keep], first[keep], step[keep]
         return mask
 
     def _seeds(self, values: Hashes) -> tuple[Hashes, Hashes]:
@@ -96,10 +95,8 @@ def fill_bloom(folder: ScanFolder, size: BloomSize, names: Sequence[str], _: int
     folder.write_bytes(_BLOOM_FILE, bloom.bits)
 
 
-# objects per run
-_ASKED = 1 << 22
-# references looked up together; for fewer, calls cost more than lookups
-_CELL = 1 << 16
+_ASKED = 1 << 22  # objects per run
+_CELL = 1 << 16  # references looked up together; for fewer, calls cost more than lookups
 _COLUMNS = ("realm", "kind", "dataset", "size", "created_at")
 
 
@@ -112,11 +109,11 @@ class AskedRun:
     values: int
 
 
-def ask_objects(listed: ListedObjects, by: ReferredNames, has_realms: bool, number: int) -> list[AskedRun]:
+def ask_objects(listed: ListedObjects, referred: ReferredNames, has_realms: bool, number: int) -> list[AskedRun]:
     """Write the fingerprints under which a part's objects may be named."""
     folder, runs, rows = listed.folder, list[AskedRun](), 0
-    # If objects are named in one way and not by folders, their own fingerprints suffice.
-    bare = not (by.depths or (None in by.realms and has_realms))
+    # Their own fingerprints suffice, unless references name folders or leave out realms that objects have.
+    bare = not (referred.depths or (None in referred.realms and has_realms))
     # fingerprints, and the row of each
     nothing = np.zeros(0, dtype=np.uint64), np.zeros(0, dtype=np.uint32)
     pieces = [nothing]
@@ -136,7 +133,7 @@ def ask_objects(listed: ListedObjects, by: ReferredNames, has_realms: bool, numb
         if bare:
             pieces.append((own, every))
         else:
-            ways = lookups(folder.fingerprints, join_chunks(table["key"]), join_chunks(table["realm"]), by, own)
+            ways = lookups(folder.fingerprints, join_chunks(table["key"]), join_chunks(table["realm"]), referred, own)
             pieces += [(way.hashes, every if way.rows is None else every[way.rows]) for way in ways]
         rows += len(table)
         if rows >= _ASKED:
@@ -147,8 +144,8 @@ def ask_objects(listed: ListedObjects, by: ReferredNames, has_realms: bool, numb
 
 @dataclass(frozen=True)
 class MatchedRanges:
-    """Result of some ranges: the file of met fingerprints, and the numbers of distinct references in all, per source and
-    matched."""
+    """Result of some ranges: the file that tells which asked fingerprints are retained, and the number of distinct references
+    in all, of each source, and of those that name a listed object."""
 
     name: str
     distinct: int
@@ -163,8 +160,8 @@ class MatchObjects:
 
     references: Sequence[Run]
     sources: int
-    # retained over edges
-    over: Sequence[Run]
+    # fingerprints of keys that only edges retain
+    over_edges: Sequence[Run]
     asked: Sequence[AskedRun]
     folder: ScanFolder
     bounds: Sequence[tuple[int, int]]
@@ -177,7 +174,7 @@ class MatchObjects:
             return [self.folder.read_values(run.name, first, end) for run in runs]
 
         references = [read(run for run in self.references if run.source == source) for source in range(self.sources)]
-        beside, asked = read(self.over), read(self.asked)
+        edge_runs, asked = read(self.over_edges), read(self.asked)
         bloom = Bloom(self.bloom, np.frombuffer(self.folder.read_bytes(_BLOOM_FILE), dtype=np.uint8)) if self.bloom else None
         met = [np.zeros(len(run.values), dtype=bool) for run in asked]
         places = [0] * len(asked)
@@ -188,17 +185,17 @@ class MatchObjects:
             named = np.zeros(len(known), dtype=bool)
             parts = [run.between(low, high) for run in asked]
             hashes = np.concatenate(parts) if parts else known[:0]
-            at = SortedFingerprints(known).find(hashes)
-            there = at >= 0
-            named[at[there]] = True
+            found = SortedFingerprints(known).find(hashes)
+            is_met = found >= 0
+            named[found[is_met]] = True
             if bloom:
-                there |= bloom.has(hashes)
+                is_met |= bloom.has(hashes)
             else:
-                for run in beside:
-                    there |= SortedFingerprints(_distinct_of([[run]], low, high)[0]).has(hashes)
+                for run in edge_runs:
+                    is_met |= SortedFingerprints(_distinct_of([[run]], low, high)[0]).has(hashes)
             begin = 0
             for place, values in enumerate(parts):
-                met[place][places[place] : places[place] + len(values)] = there[begin : begin + len(values)]
+                met[place][places[place] : places[place] + len(values)] = is_met[begin : begin + len(values)]
                 places[place] += len(values)
                 begin += len(values)
             distinct, matched = distinct + len(known), matched + int(np.count_nonzero(named))
@@ -273,6 +270,6 @@ def judge_objects(
     return sum_groups(pa.concat_tables(groups), _GROUP)
 
 
-def sum_groups(groups: pa.Table, by: Sequence[str]) -> pa.Table:
+def sum_groups(groups: pa.Table, columns: Sequence[str]) -> pa.Table:
     sums = [("objects", "sum"), ("bytes", "sum")]
-    return groups.group_by(by, use_threads=False).aggregate(sums).rename_columns([*by, "objects", "bytes"])
+    return groups.group_by(columns, use_threads=False).aggregate(sums).rename_columns([*columns, "objects", "bytes"])

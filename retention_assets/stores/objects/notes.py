@@ -23,8 +23,7 @@ from retention_assets.stores.protocol import Target
 
 _UNTOLD = "it is unknown whether it is another object now"
 _TEXTS, _NUMBERS = ("version", "generation", "etag"), ("mtime_ns", "size", "inode", "created_at")
-# recorded, but not compared
-_LINKS = "links"
+_LINKS = "links"  # recorded, but not compared
 _ESCAPED = r'["\\\x00-\x1f]'
 
 
@@ -38,7 +37,7 @@ class ObjectCondition:
     mtime_ns: int | None = None
     size: int | None = None
     inode: int | None = None
-    # microseconds
+    # in microseconds since the epoch
     created_at: int | None = None
     # number of hard links if more than one: removing one of them frees nothing
     links: int | None = None
@@ -79,7 +78,7 @@ def fact_conditions(name: str, values: pa.Array) -> pa.Array:
     return pc.binary_join_element_wise(f'{{"{name}":"', values, '"}', "")
 
 
-# for targets without a note that exist now
+# error of a target without a note whose object exists now
 NO_NOTE = "It did not exist when the sweep was planned, so it is another object now."
 
 
@@ -138,13 +137,14 @@ def planned_of(target: Target, conditional: bool) -> PlannedObject | None:
         condition = replace(known, created_at=created_at, size=size)
         if condition == ObjectCondition(size=size):
             raise Refused("The plan has no note that distinguishes it from another object of its key. It stays.")
-    one_name = not facts or facts.get("links") is None
-    return PlannedObject(target.transaction, size or 0, realm, condition, size or 0 if target.begun_earlier and one_name else 0)
+    has_one_link = not facts or facts.get("links") is None
+    freed_before = (size or 0) if target.begun_earlier and has_one_link else 0
+    return PlannedObject(target.transaction, size or 0, realm, condition, freed_before)
 
 
-def says_of_file(note: str | None, file: Entry) -> bool:
-    """Tell whether a note matches a file literally, so that it needs no parsing. Must produce the text of `notes_of`, with any
-    realm."""
+def matches_file(note: str | None, file: Entry) -> bool:
+    """Tell whether a note is literally that of a file, in any realm, so that it needs no parsing. Must make the text that
+    `notes_of` makes."""
     if note is None:
         return False
     size, mtime = file.size, file.time or 0

@@ -47,14 +47,12 @@ from retention_assets.stores.protocol import error_text
 
 __all__ = ["Scan", "scan_here", "scan_in"]
 
-# references and objects matched per task
-_TOGETHER = 1 << 23
-# fewer go to a single task
-_SMALL = 1 << 20
+_TOGETHER = 1 << 23  # references or objects matched per task
+_SMALL = 1 << 20  # up to so many go to a single task
 
 
 def scan_in(tasks: Tasks, scan: Scan, folder: ScanFolder) -> ScanResult:
-    """List, read the references, and write into an empty folder what each object is. Anything incomplete raises."""
+    """List, read the references, and write the class of each object into an empty folder. Anything incomplete raises."""
     return _Scanning(tasks, scan, folder).run()
 
 
@@ -123,11 +121,11 @@ class _Scanning(Judge):
             as_of = scan.listing.begin()
             write = partial(write_listing, scan.settings, self.folder)
             listed = read_whole(self.tasks, [ListingRows(scan.listing)], write, rate=scan.settings.rates.scan)
-        before = scan.last.scanned if scan.last else 0
-        if before and not sum(share.result[1] for share in listed) and before > scan.count_swept():
+        last_count = scan.last.scanned if scan.last else 0
+        if last_count and not sum(share.result[1] for share in listed) and last_count > scan.count_swept():
             raise ScanFailed(
                 scan.settings.name,
-                f"nothing is listed, and the last scan had {before:,} objects. Look whether the place is the right"
+                f"nothing is listed, and the last scan had {last_count:,} objects. Look whether the place is the right"
                 " one, and whether it can be read.",
             )
         return as_of, ListedObjects(self.folder, [share.result[0] for share in listed if share.end.rows])
@@ -185,9 +183,8 @@ def _datasets(groups: pa.Table, *, every: bool) -> list[ScannedDataset]:
         name, is_logged = row["dataset"], every or row["class"] in LOGGED
         realms.setdefault(name, set()).add(row["realm"] or "")
         rows[name] = rows.get(name, 0) + (row["objects"] if is_logged else 0)
-    return [
-        ScannedDataset(name, next(iter(realms[name])) if len(realms[name]) == 1 else "", rows[name]) for name in sorted(rows)
-    ]
+    realm_of = {name: min(names) if len(names) == 1 else "" for name, names in realms.items()}
+    return [ScannedDataset(name, realm_of[name], rows[name]) for name in sorted(rows)]
 
 
 @contextmanager

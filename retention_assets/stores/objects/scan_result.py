@@ -67,8 +67,8 @@ class ScannedDataset:
 
 @dataclass
 class SourceCount:
-    """Counts of a source; `realms` are those it covers, `shards` its files or shares (0 if these come and go). Of edges, rows
-    are counted."""
+    """Counts of a source; `realms` are those it covers, `shards` its files or shares (0 if these come and go). In looks, and of
+    edges, `distinct` counts all rows."""
 
     label: str
     rows: int = 0
@@ -80,7 +80,7 @@ class SourceCount:
 
 @dataclass
 class Peak:
-    """Number of references of a source in a kept scan that no later one reached; the label "" is all sources together."""
+    """Number of references of a source in a kept scan that no later scan reached; the label "" is all sources together."""
 
     label: str
     at: datetime
@@ -94,8 +94,7 @@ class ScanResult:
     finished_at: datetime
     listing_as_of: datetime
     cut_off: datetime
-    # hexadecimal
-    salt: str
+    salt: str  # hexadecimal
     filter: str
     # rate at which an unreferenced object is taken for referenced
     effective_fpp: float
@@ -111,7 +110,7 @@ class ScanResult:
     # digests of settings by key (ObjectsSettings.judging), and realms that were PURGING
     judging: dict[str, str] = field(default_factory=dict)
     purging: list[str] = field(default_factory=list)
-    # retained over edges, but by no reference
+    # number of fingerprints that edges retain and no reference does
     over_edges: int = 0
     edge_sources: list[SourceCount] = field(default_factory=list)
     # compared with by later scans; `references_shrink` is the brake that applied to this one
@@ -185,19 +184,19 @@ def peaks_of(brakes: Brakes, result: ScanResult, last: ScanResult | None) -> lis
     own = own_peaks(result)
     if last is None:
         return own
-    present, since = {peak.label: peak.references for peak in own}, brakes.within.before(result.started_at)
+    present, oldest = {peak.label: peak.references for peak in own}, brakes.within.before(result.started_at)
     return own + [
         peak
         for peak in last.peaks or own_peaks(last)
-        if peak.at >= since and present.get(peak.label, peak.references) < peak.references
+        if peak.at >= oldest and present.get(peak.label, peak.references) < peak.references
         and not _is_beyond(peak.references - present[peak.label], peak.references, last.references_shrink)
     ]  # fmt: skip
 
 
 def _most_before(brakes: Brakes, last: ScanResult, at: datetime) -> dict[str, Peak]:
     # by label; the last scan counts whatever its age
-    since = brakes.within.before(at)
-    peaks = [peak for peak in last.peaks or own_peaks(last) if peak.at == last.started_at or peak.at >= since]
+    oldest = brakes.within.before(at)
+    peaks = [peak for peak in last.peaks or own_peaks(last) if peak.at == last.started_at or peak.at >= oldest]
     return {peak.label: peak for peak in sorted(peaks, key=lambda peak: peak.references)}
 
 
@@ -207,8 +206,8 @@ def find_brakes(brakes: Brakes, result: ScanResult, last: ScanResult | None) -> 
     if not objects:
         return []
     reasons = []
-    before = _most_before(brakes, last, result.started_at).get("") if last else None
-    if last and (shrunk := _shrunk(brakes, before, result.distinct_references, last)):
+    peak = _most_before(brakes, last, result.started_at).get("") if last else None
+    if last and (shrunk := _shrunk(brakes, peak, result.distinct_references, last)):
         reasons.append(f"all sources together {shrunk}")
     unreferenced, unreferenced_size = result.total(ObjectClass.UNREFERENCED)
     # Without sources, nothing is referred to by definition.
@@ -229,14 +228,14 @@ def find_brakes(brakes: Brakes, result: ScanResult, last: ScanResult | None) -> 
     return reasons
 
 
-def _shrunk(brakes: Brakes, before: Peak | None, now: int, last: ScanResult) -> str | None:
+def _shrunk(brakes: Brakes, peak: Peak | None, now: int, last: ScanResult) -> str | None:
     most = brakes.references_shrink
-    if before is None or not _is_beyond(before.references - now, before.references, most):
+    if peak is None or not _is_beyond(peak.references - now, peak.references, most):
         return None
-    share = _percent_of((before.references - now) / before.references)
+    share = _percent_of((peak.references - now) / peak.references)
     fewer = f"{share} fewer, and brakes.references_shrink is {_percent_of(most)}"
-    when = "last time" if before.at == last.started_at else f"at {text_of(before.at)}"
-    return f"had {before.references:,} references {when} and has {now:,}, {fewer}"
+    when = "last time" if peak.at == last.started_at else f"at {text_of(peak.at)}"
+    return f"had {peak.references:,} references {when} and has {now:,}, {fewer}"
 
 
 def _is_beyond(part: int, whole: int, most: float) -> bool:

@@ -63,13 +63,13 @@ class FromColumn(RealmColumn):
 
 
 class FromPattern(SettingsPart):
-    """The one group of a regular expression for keys; nothing where it does not match."""
+    """A regular expression for keys, whose group finds the value; no match, no value."""
 
     pattern: Annotated[str, AfterValidator(lambda text: one_group(text, meaning="kind"))]
 
 
 class FingerprintFilter(SettingsPart):
-    """64 bits of a keyed hash for each reference: an error can only keep garbage, at n / 2^64 an object."""
+    """64 bits of a keyed hash for each of n references: an unreferenced object is kept by chance, at a rate of n / 2^64."""
 
     kind: Literal["fingerprints"] = "fingerprints"
 
@@ -224,7 +224,7 @@ class ObjectsSettings(StoreSettings):
 
     @property
     def template(self) -> str | None:
-        """How datasets are named; None if there is one for all."""
+        """Template of the names of datasets; None if there is one dataset for all objects."""
         return self.dataset or ("{realm}" if self.has_realms else None)
 
     def realm_of(self, dataset: str) -> str | None:  # noqa: ARG002 - its lines name it
@@ -247,7 +247,7 @@ class ObjectsSettings(StoreSettings):
 
     @property
     def has_realms(self) -> bool:
-        """If False, realms of references are ignored."""
+        """True if objects have realms; otherwise those of references are ignored."""
         return self.realm is not None or getattr(_columns_of(self.listing), "realm", None) is not None
 
     @property
@@ -266,7 +266,7 @@ class ObjectsSettings(StoreSettings):
 
     @property
     def needs_grace(self) -> bool:
-        """Writers that reuse objects find them before they refer to them."""
+        """True if writers reuse objects: they find one before they refer to it."""
         return self.rewrites
 
     def with_others(self, others: Mapping[str, StoreSettings]) -> Self:

@@ -53,7 +53,7 @@ class PathListing(SettingsPart):
 
 
 class InventoryPlace(SettingsPart):
-    """Where a bucket's inventory is delivered."""
+    """The place to which a bucket's inventory is delivered."""
 
     manifest: Annotated[Location, Field(description="The folder of deliveries, or one manifest.json.")]
 
@@ -187,7 +187,7 @@ class SqlEdges(_TableColumns, _Leading):
 
 
 class IcebergCatalog(SettingsPart):
-    """A catalog, and which of its namespaces are meant. Two spellings of one place are declared here, as in Iceberg itself."""
+    """A catalog and some of its namespaces. Two spellings of one place are declared here, as in Iceberg itself."""
 
     catalog: CatalogProperties
     namespaces: Annotated[

@@ -114,8 +114,9 @@ class ObjectsStore(Store):
         """Digest of settings and day: only a scan can detect changes, so there is one per day."""
         text = f"{self.settings.model_dump_json()} {now().date().isoformat()}"
         token = hashlib.sha256(text.encode()).hexdigest()[:32]
-        only = constant_dataset(self.settings)
-        return {name: token for name in datasets if (name == only if only else name.startswith(f"{self.name}/"))}
+        only, prefix = constant_dataset(self.settings), f"{self.name}/"
+        own = {only} if only else {name for name in datasets if name.startswith(prefix)}
+        return {name: token for name in datasets if name in own}
 
     def present(self) -> datetime | None:
         if self._rows is not None:
@@ -192,8 +193,8 @@ class ObjectsStore(Store):
         is_stopped: Callable[[], bool] = never,
         holds: Sequence[Keeper] = (),
     ) -> ObjectsLook:
-        before = ScanResult.from_json(last) if last else None
-        scan = self._scan_of(due, purging, holds, last=before, is_stopped=is_stopped)
+        last_result = ScanResult.from_json(last) if last else None
+        scan = self._scan_of(due, purging, holds, last=last_result, is_stopped=is_stopped)
         return look_in(tasks, scan, ScanFolder(folder, opened))
 
     def answer_by(self, look: object) -> None:
@@ -206,8 +207,8 @@ class ObjectsStore(Store):
         return pa.array(self._look.covers(transactions) | in_purging_realms(transactions, self.settings, purging))
 
     def wanted_again(self, dataset: str, transactions: Collection[str]) -> Mapping[str, str]:
-        """Set aside objects that something refers to now, each with its witness in a sentence. A key that is in sight again is
-        another object, to which the reference leads."""
+        """Return the set aside objects that something refers to now, each with its witness in a sentence. If a key is in sight
+        again, its reference leads to another object."""
         names = pa.array([*transactions], pa.string())
         # a realm that only listings tell is unknown in the trash: references of every realm count
         realms = realms_of_keys(names, self.settings)
@@ -226,15 +227,15 @@ class ObjectsStore(Store):
         return Scan.of(self.settings, due=due, purging=frozenset(purging), holds=holds, **facts)
 
     def prepare(self, dataset: str, transactions: Sequence[str]) -> list[PreparedTarget]:
-        """Targets as they were judged; those not read before, as they are now."""
+        """Note targets as `read` judged them; those that it did not read, as they are now."""
         if self._rows is not None:
             self._rows.cascades().check()
         names = pa.array(transactions, pa.string())
         asked, objects = self._read.get(dataset, (None, NAMED.empty_table()))
         if asked is None or not pc.all(pc.is_in(names, asked)).as_py():
             objects = self._find_of(dataset, transactions)
-        at = pc.index_in(names, join_chunks(objects["key"]))
-        notes, sizes = notes_of(objects).take(at), join_chunks(objects["size"]).take(at)
+        places = pc.index_in(names, join_chunks(objects["key"]))
+        notes, sizes = notes_of(objects).take(places), join_chunks(objects["size"]).take(places)
         facts = zip(transactions, sizes.to_pylist(), notes.to_pylist(), strict=True)
         return [PreparedTarget(name, size, note) for name, size, note in facts]
 
@@ -267,18 +268,18 @@ class ObjectsStore(Store):
             return {target.transaction: Remains.UNKNOWN for target in targets}
         remains: dict[str, Remains] = {}
         for target in targets:
-            planned, there = None, present.get(target.transaction)
+            planned, found = None, present.get(target.transaction)
             # A note that cannot be parsed counts as none.
             with suppress(Refused):
                 planned = planned_of(target, conditional=True)
-            if there is None:
-                # what is set aside has freed nothing
+            if found is None:
+                # a set aside object has freed nothing
                 is_freed = planned is not None and not target.aside and deletion.is_freed(planned)
                 remains[target.transaction] = Remains.FREED if is_freed else Remains.NOTHING
             elif planned is None:
                 remains[target.transaction] = Remains.UNKNOWN
             else:
-                remains[target.transaction] = Remains.NOTHING if planned.change(there) else Remains.ALL
+                remains[target.transaction] = Remains.NOTHING if planned.change(found) else Remains.ALL
         return remains
 
     def undo_fault(self) -> str | None:
@@ -307,12 +308,12 @@ class ObjectsStore(Store):
         batches = [with_names(batch, self.settings) for batch in self.listing.find(keys)] if keys else []
         objects = pa.Table.from_batches(batches, NAMED)
         counts = pc.value_counts(objects["key"])
-        often = counts.filter(pc.greater(counts.field("counts"), 1))
-        if self._rows is None and len(often):
-            twice = often[0]["values"].as_py()
-            realms = sorted({str(realm) for realm in objects.filter(pc.equal(objects["key"], twice))["realm"].to_pylist()})
+        repeated = counts.filter(pc.greater(counts.field("counts"), 1))
+        if self._rows is None and len(repeated):
+            key = repeated[0]["values"].as_py()
+            realms = sorted({str(realm) for realm in objects.filter(pc.equal(objects["key"], key))["realm"].to_pylist()})
             raise Refused(
-                f"The object {quote(twice, 200)} of the store {self.name} is listed more than once (realms "
+                f"The object {quote(key, 200)} of the store {self.name} is listed more than once (realms "
                 f"{', '.join(realms)}), but exists once: deleting it for one realm would delete it for all. List each "
                 "object once."
             )

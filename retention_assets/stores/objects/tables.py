@@ -111,8 +111,8 @@ def dataset_parts(settings: ObjectsSettings) -> set[str]:
 
 def key_part(keys: pa.Array, name: str) -> pa.Array:
     """Part of each key by its number, from 0; null if the key has fewer."""
-    above = f"(?:[^{SEPARATOR}]*{SEPARATOR}){{{int(name)}}}" if int(name) else ""
-    return pc.struct_field(pc.extract_regex(keys, f"^{above}(?P<found>[^{SEPARATOR}]*)"), [0])
+    skipped = f"(?:[^{SEPARATOR}]*{SEPARATOR}){{{int(name)}}}" if int(name) else ""
+    return pc.struct_field(pc.extract_regex(keys, f"^{skipped}(?P<found>[^{SEPARATOR}]*)"), [0])
 
 
 def kinds_of(keys: pa.Array, pattern: str) -> pa.Array:
@@ -131,9 +131,8 @@ def _datasets(batch: pa.RecordBatch, settings: ObjectsSettings) -> pa.Array:
     template, constant = settings.template, constant_dataset(settings)
     if constant is not None or template is None:
         return pa.repeat(constant, len(batch))
-    values = {
-        name: batch[name] if name in ("realm", "kind") else key_part(batch["key"], name) for name in placeholders(template)
-    }
+    names, columns = placeholders(template), {"realm", "kind"}
+    values = {name: batch[name] if name in columns else key_part(batch["key"], name) for name in names}
     if len(values) > 1:
         return _dataset_names(template, values, len(batch), settings)
     [(asked, column)] = values.items()

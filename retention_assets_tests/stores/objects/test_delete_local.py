@@ -5,7 +5,7 @@ import os
 import pytest
 
 from retention_assets.outcomes import Outcome
-from retention_assets.stores.objects.notes import says_of_file
+from retention_assets.stores.objects.notes import matches_file
 from retention_assets.stores.places import Entry, mounts, open_place
 from retention_assets.stores.places.mounts import Mount
 from retention_assets.stores.protocol import Remains, SweptTarget, is_same_place
@@ -21,10 +21,10 @@ def test_a_note_says_to_the_letter_what_is_there_until_it_is_another_file(folder
         [entry] = open_place(str(folder.root)).find(["a/one"])
         return entry
 
-    assert says_of_file(target.note, present())
+    assert matches_file(target.note, present())
     os.utime(file, ns=(0, file.stat().st_mtime_ns + 1))
-    assert not says_of_file(target.note, present())
-    assert not says_of_file(None, present())
+    assert not matches_file(target.note, present())
+    assert not matches_file(None, present())
 
 
 @pytest.mark.parametrize("change", ["size", "time", "inode"])

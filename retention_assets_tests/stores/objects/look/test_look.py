@@ -188,7 +188,7 @@ def test_of_what_goes_with_its_realm_no_source_is_asked(folder: LocalObjects, tm
     broken(folder)
     store = folder.store(**REALMS)
     found = looked(store, tmp_path / "look", "a/one", "a/two", purging=["a"])
-    assert (found.fault, found.heard, found.due.buckets) == (None, None, ())
+    assert (found.fault, found.source_realms, found.due.buckets) == (None, None, ())
     assert store.was_looked_at(pa.array(["a/one", "b/one"]), ["a"]).to_pylist() == [True, False]
     assert classes(store, "a/one", purging=("a",)) == {"a/one": "realm_purge"}
 
