@@ -20,7 +20,7 @@ from retention_assets.clock import now
 from retention_assets.dagster.jobs import EVALUATE, REPORT, SWEEP, AssetJob, job_of, step_config
 from retention_assets.dagster.naming import BY_STORE, Names
 from retention_assets.dagster.partitions import is_valid_key
-from retention_assets.dagster.step import UNFINISHED, Resources, masking_faults, resources_in, show_unseen
+from retention_assets.dagster.step import UNFINISHED, Resources, mask_and_escape, masking_faults, resources_in
 from retention_assets.dagster.stores import changed_stores, digest_of, store_health
 from retention_assets.datasets import by_store, store_of
 from retention_assets.evaluation.changes import Listing, as_globs, datasets_to_evaluate, list_datasets
@@ -41,7 +41,7 @@ KIND = "retention/automation"
 
 
 def why_wait(instance: dg.DagsterInstance, names: Names, asset: str) -> str | None:
-    """Explain that a run that makes the asset is queued or at work."""
+    """Name the run that makes the asset and is queued or at work; None if there is none."""
     for record in instance.get_run_records(dg.RunsFilter(statuses=UNFINISHED)):
         run, job = record.dagster_run, job_of(record.dagster_run, names)
         if names.key(asset) in (job.keys(names) if job else run.asset_selection or ()):
@@ -53,9 +53,8 @@ def why_wait(instance: dg.DagsterInstance, names: Names, asset: str) -> str | No
     return None
 
 
-# starting more runs than these would take longer than the work
-_MOST_RUNS = 3
-_NAMED = 5
+_MOST_RUNS = 3  # starting more would take longer than their work
+_NAMED = 5  # names in a sentence
 
 
 def run_requests(
@@ -66,9 +65,9 @@ def run_requests(
     globs: Sequence[str],
     tags: dict[str, str],
 ) -> list[dg.RunRequest]:
-    """Request a job on some datasets: over partitions where they are few and stand together, or else over a list.
+    """Request a job on some datasets: over their partitions if these are few and stand together, or else over a list.
 
-    `globs` say the same as `datasets`, which are None where not all are known by name.
+    `globs` match just the `datasets`, which are None where not all are known by name.
     """
     names, settings = resources.names, resources.retention.settings
     config = step_config(names, datasets=list(globs))
@@ -99,16 +98,16 @@ def stretches_of(keys: Collection[str], partitions: Sequence[str]) -> list[tuple
     if not wanted <= set(partitions):
         return []
     stretches: list[tuple[str, str]] = []
-    before = None
+    previous = None
     for key in partitions:
         if key in wanted:
-            first = stretches.pop()[0] if before in wanted else key
+            first = stretches.pop()[0] if previous in wanted else key
             stretches.append((first, key))
-        before = key
+        previous = key
     return stretches
 
 
-# a run that dies is launched again so often, where the instance has run retries turned on
+# times that Dagster launches a failed run again, where the instance has run retries turned on
 _RETRIES = {"dagster/max_retries": "2"}
 
 
@@ -143,7 +142,7 @@ def evaluation_loop(context: dg.SensorEvaluationContext, resources: Resources) -
 
 
 def policy_files(context: dg.SensorEvaluationContext, resources: Resources) -> dg.SensorResult:
-    """When policy files change, has those datasets judged anew that the change can reach.
+    """Has datasets judged anew that a change of the policy files can reach.
 
     Broken files fail the tick, each tick until they are mended; the policies in force stay.
     """
@@ -183,14 +182,11 @@ def policy_files(context: dg.SensorEvaluationContext, resources: Resources) -> d
 _DISCOVERY = Duration(seconds=60)
 _EVALUATE = Duration(seconds=5 * 60)
 _SWEEP = Duration(seconds=15 * 60)
-# interval at which every store is checked
-_HEALTH = Duration(seconds=5 * 60)
-# interval at which a sweep is repeated that left things as they were
-_RETRY_AFTER = timedelta(hours=1)
-# early enough for the daily run to be over within a day, also where the tick comes late
+_HEALTH = Duration(seconds=5 * 60)  # interval at which every store is checked
+_RETRY_AFTER = timedelta(hours=1)  # interval at which a sweep is repeated that changed nothing
+# age of the last sweep at which an empty one is run: early enough to end within a day, even after a late tick
 _LOOK_AGAIN = timedelta(hours=20)
-# some builds of SQLite take no more in one statement
-_KEYS = 10_000
+_KEYS = 10_000  # some builds of SQLite take no more in one statement
 
 # Dagster warns of its own parameter for every sensor that has jobs; whoever loads definitions can do nothing about it.
 warnings.filterwarnings("ignore", "Parameter `owners` of initializer `SensorDefinition", dg.BetaWarning)
@@ -221,7 +217,7 @@ def _sensor(names: Names, evaluate: SensorFunction, job: Any, every: Duration, i
         required_resource_keys=names.resources,
     )
     def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        context.log.addFilter(show_unseen)
+        context.log.addFilter(mask_and_escape)
         with masking_faults():
             return evaluate(context, resources_in(context.resources, names))
 
@@ -241,8 +237,8 @@ def dataset_discovery(context: dg.SensorEvaluationContext, resources: Resources)
     unfit = [key for key in present.names if not is_valid_key(key)]
     existing_or_unfit = existing.union(unfit)
     new = [key for key in present.names if key not in existing_or_unfit]
-    for at in range(0, len(new), _KEYS):
-        context.instance.add_dynamic_partitions(partitions, new[at : at + _KEYS])
+    for begin in range(0, len(new), _KEYS):
+        context.instance.add_dynamic_partitions(partitions, new[begin : begin + _KEYS])
     vanished = sorted(key for key in existing.difference(present.names) if store_of(key) not in present.away)
     news = [f"Added {count(len(new), 'partition')}: {first_of(new, _NAMED)}."] if new else []
     state = digest_of([vanished, unfit, sorted(present.away)])
@@ -292,9 +288,9 @@ def sweep_tick(context: dg.SensorEvaluationContext, resources: Resources) -> dg.
         requests = run_requests(SWEEP, resources, context.instance, None, ["*"], {KIND: "sweep"})
         return dg.SensorResult(run_requests=requests)
     digest, datasets = digest_of(due), [pending.dataset for pending in due]
-    before = json.loads(context.cursor or "{}")
+    earlier = json.loads(context.cursor or "{}")
     # A time ahead of now is from a fast clock and does not count.
-    if digest == before.get("digest") and at - _RETRY_AFTER < datetime.fromisoformat(before["at"]) <= at:
+    if digest == earlier.get("digest") and at - _RETRY_AFTER < datetime.fromisoformat(earlier["at"]) <= at:
         unchanged = f"The last sweep changed nothing in {first_of(datasets, _NAMED)}. It is repeated once an hour."
         return dg.SensorResult(skip_reason=unchanged)
     globs = [escape_glob(name) for name in datasets]

@@ -28,7 +28,7 @@ from retention_assets.settings.sections import AutomationSettings
 
 
 class Overrides(TypedDict, total=False):
-    """Replacements of what the settings say: the thing itself, or a resource of Dagster's that makes it."""
+    """Replacements for resources that settings describe: a value itself, or a Dagster resource that makes it."""
 
     retention: Environment | dg.ResourceDefinition
     pyspark: dg.ConfigurableResource[Any] | dg.ResourceDefinition
@@ -38,7 +38,7 @@ class Overrides(TypedDict, total=False):
 def resources(
     settings: Settings, names: Names, retention: object = None, pyspark: object = None, warehouse: object = None
 ) -> dict[str, object]:
-    """Resources by their names, with what is given in the place of what the settings say."""
+    """Resources by their names: each one that is given, or else as the settings describe it."""
     given = ((retention, Environment), (pyspark, LazyPySparkResource), (warehouse, Warehouse))
     for key, (value, expected) in zip(RESOURCES, given, strict=True):
         if not isinstance(value, expected | dg.ResourceDefinition | dg.ConfigurableResource | None):
@@ -117,7 +117,7 @@ def _freshness_policies(automation: AutomationSettings) -> dict[str, dg.Freshnes
         "swept_transactions": (automation.sweep, timedelta(days=1)),
     }
     return {
-        name: dg.FreshnessPolicy.time_window(fail_window=within + every.length + _A_RUN)
-        for name, (every, within) in promised.items()
+        name: dg.FreshnessPolicy.time_window(fail_window=window + every.length + _A_RUN)
+        for name, (every, window) in promised.items()
         if every is not None
     }

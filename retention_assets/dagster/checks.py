@@ -25,18 +25,18 @@ from retention_assets.policy.durations import text_of
 from retention_assets.render.dagster import MOST_SHOWN, table
 from retention_assets.stores.protocol import error_text
 
-# Highest age of a look at everything. Runs look at what they read or judged; anything else may have changed meanwhile.
+# Highest age of a look at everything. Runs look at datasets that they read or judged; others may have changed meanwhile.
 _WHOLE_LOOK = timedelta(days=1)
 
 
 def check_events(
     run: Step, checks: Sequence[Check], selected: Container[dg.AssetCheckKey] = frozenset()
 ) -> Iterator[dg.AssetCheckResult | dg.AssetCheckEvaluation]:
-    """Evaluate checks of the asset that a step made, then raise if one failed that nothing may follow.
+    """Evaluate checks of the asset that a step made, then raise if a blocking one failed.
 
-    To be yielded: what a step only logs is lost when it fails. What is wrong with datasets that the run is not about keeps a
-    check red and the run going: an objection holds those back already. `selected` are checks of which Dagster expects a
-    result. Where nothing is made nothing can follow, and Dagster itself fails the step after all of its checks.
+    The step yields these events: those that it only logs are lost when it fails. Faults of datasets that the run is not about
+    fail the check but not the run: an objection holds these datasets back. `selected` are checks of which Dagster expects a
+    result. A step that makes nothing does not raise: Dagster fails it after all of its checks.
     """
     if not checks:
         return
@@ -45,7 +45,7 @@ def check_events(
         scope = CheckScope(*opened)
         for check in checks:
             result = query(scope, check)
-            state = _over_time(scope, check, result)
+            state = _joined_with_record(scope, check, result)
             is_stopped = check.blocking and not result.passed
             if check.key(run.key) in selected:
                 # Dagster stops at an error of a blocking check. Faults of datasets that the run is not about only warn here.
@@ -64,6 +64,7 @@ def check_evaluation(asset: dg.AssetKey, check: Check, state: CheckResult, is_bl
 
 
 def _fields(asset: dg.AssetKey, state: CheckResult, is_warning: bool) -> dict[str, Any]:
+    since = {name: text_of(time.replace(microsecond=0)) for name, time in state.since.items()}
     return {
         "asset_key": asset,
         "passed": state.passed,
@@ -81,7 +82,7 @@ def _fields(asset: dg.AssetKey, state: CheckResult, is_warning: bool) -> dict[st
                         state.noun: violation.dataset,
                         "violations": violation.times,
                         "what": violation.what,
-                        "since": text_of(since.replace(microsecond=0)) if (since := state.since.get(violation.dataset)) else "",
+                        "since": since.get(violation.dataset, ""),
                     }
                     for violation in state.shown
                 ],
@@ -91,10 +92,7 @@ def _fields(asset: dg.AssetKey, state: CheckResult, is_warning: bool) -> dict[st
 
 
 def query(scope: CheckScope, check: Check) -> CheckResult:
-    """Query a check. Violations of a blocking check of verdicts are objections in the ledger until it passes.
-
-    So is an error of such a check: nobody knows what it would have found.
-    """
+    """Query a check. Violations and errors of a blocking check of verdicts are objections in the ledger until it passes."""
     if not check.blocking or check not in CHECKS["candidate_marks"]:
         return check.ask(scope)
     run, ledger = scope.run, scope.ledger
@@ -117,7 +115,7 @@ def query(scope: CheckScope, check: Check) -> CheckResult:
     return result
 
 
-def _over_time(scope: CheckScope, check: Check, result: CheckResult) -> CheckResult:
+def _joined_with_record(scope: CheckScope, check: Check, result: CheckResult) -> CheckResult:
     run, ledger = scope.run, scope.ledger
     looked_at = None if check.noun == "store" else scope.looked_at
     may_be_gone = check.noun == "dataset" and run.key.path[-1] in OF_PRESENT_DATASETS
@@ -128,32 +126,32 @@ def _over_time(scope: CheckScope, check: Check, result: CheckResult) -> CheckRes
         try:
             result, looked_at = query(whole, check), None
         except Exception as fault:  # noqa: BLE001 - whatever it was, the run has done its own work and goes on
-            # That it could not look at everything is a violation itself; this run's violations stand.
+            # This run's violations stand, and the failed look at everything is one more.
             result = _add(result, [Violation("", f"datasets outside of this run could not be checked: {error_text(fault)}")])
     if may_be_gone:
-        gone = _gone(scope, result.by_dataset)
-        present = {name: violation for name, violation in result.by_dataset.items() if name not in gone}
-        shown = tuple(violation for violation in result.shown if violation.dataset not in gone)
+        vanished = _vanished(scope, result.by_dataset)
+        present = {name: violation for name, violation in result.by_dataset.items() if name not in vanished}
+        shown = tuple(violation for violation in result.shown if violation.dataset not in vanished)
         result = replace(result, by_dataset=present, shown=shown)
     standing = ledger.violations.update(check.name, result.by_dataset, looked_at, run.as_of, run.actor)
     if may_be_gone:
-        gone = _gone(scope, [row.dataset for row in standing if row.dataset not in result.by_dataset])
-        ledger.violations.end(check.name, gone, run.as_of)
-        standing = [row for row in standing if row.dataset not in gone]
+        vanished = _vanished(scope, [row.dataset for row in standing if row.dataset not in result.by_dataset])
+        ledger.violations.end(check.name, vanished, run.as_of)
+        standing = [row for row in standing if row.dataset not in vanished]
     if is_old and looked_at is None:
         ledger.violations.note_whole_look(check.name, run.as_of)
     return with_standing(result, standing)
 
 
-def _gone(scope: CheckScope, names: Iterable[str]) -> set[str]:
+def _vanished(scope: CheckScope, names: Iterable[str]) -> set[str]:
     # Stores are asked only where something is wrong.
-    return gone_of(names, scope.present) if any(names) else set()
+    return vanished_names(names, scope.present) if any(names) else set()
 
 
-def gone_of(names: Iterable[str], present: Listing) -> set[str]:
+def vanished_names(names: Iterable[str], present: Listing) -> set[str]:
     """Names that no store has any more. Datasets of stores that are away may still exist."""
-    there = set(present.names)
-    return {name for name in names if name and name not in there and store_of(name) not in present.away}
+    listed = set(present.names)
+    return {name for name in names if name and name not in listed and store_of(name) not in present.away}
 
 
 def with_standing(result: CheckResult, standing: Collection[StandingViolation]) -> CheckResult:

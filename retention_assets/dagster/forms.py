@@ -1,4 +1,4 @@
-"""Forms of the launchpad as typed configurations: the one of the step of all assets, and those made from people's requests.
+"""Forms of the launchpad as typed configurations: that of the step of all assets, and those made from requests of people.
 
 Dagster's own types of texts and numbers take `{env: NAME}`, which would put the server's variable into the record. The types
 of these forms take only what is typed.
@@ -74,7 +74,8 @@ def _asked(operation: Operation[Any]) -> Iterable[RequestField]:
 def _typed(field: RequestField) -> tuple[Any, Any]:
     plain = {bool: Flag, int: Number}.get(field.type, Text)
     kind: Any = field.type if issubclass(field.type, Enum) else plain
-    default: Any = list(field.default or ()) if field.many else field.default or (field.type if plain is not Text else str)()
+    empty = "" if plain is Text else field.type()
+    default: Any = list(field.default or ()) if field.many else field.default or empty
     # Dagster refuses to launch a form that lacks a field without a default.
     optional = {} if field.required else {"default": default}
     return (list[kind] if field.many else kind), Field(description=field.help, **optional)

@@ -4,7 +4,7 @@ Dagster raises failed blocking checks only after a step, which would be after th
 an asset before it begins the next one, and raises itself.
 
 A selection of partitions costs Dagster events for each of them and can't name datasets that do not stand together. So a run
-that names no partition makes the same assets of a list of datasets; in it nothing is a result, everything an event.
+that names no partition makes the same assets of a list of datasets; its results are all events.
 """
 
 import json
@@ -22,7 +22,7 @@ from retention_assets.dagster.checks import check_events
 from retention_assets.dagster.forms import StepConfig, form_of, given_in
 from retention_assets.dagster.naming import Names
 from retention_assets.dagster.partitions import BACKFILL, RetentionAsset
-from retention_assets.dagster.step import actor_of, resources_in, sentences_of_faults, show_unseen
+from retention_assets.dagster.step import actor_of, mask_and_escape, resources_in, sentences_of_faults
 from retention_assets.dagster.sweeping import purge_report, state_events, swept_transactions
 from retention_assets.errors import Refused
 from retention_assets.people.audit import audit_accept, audit_verify
@@ -56,10 +56,8 @@ from retention_assets.settings.sections import DagsterSettings
 
 JUDGING = (retention_policies, transaction_log, branch_views, candidate_marks)
 SWEEPING = (swept_transactions, purge_report)
-# in the order in which a step makes them
-CHAIN = (*JUDGING, *SWEEPING)
-# name of the step
-STEP = "retention"
+CHAIN = (*JUDGING, *SWEEPING)  # in the order in which a step makes them
+STEP = "retention"  # name of the step
 _NO_PARTITION = (
     "Nothing was done: the assets have partitions, but this run names none. Choose partitions, or launch a job, such as "
     "`delete_cycle`, over a list of datasets."
@@ -94,7 +92,8 @@ def chain(
         )
         def retention(context: dg.AssetExecutionContext, config: StepConfig) -> Iterator[Any]:
             op, job = context.op_execution_context, job_of(context.run, names)
-            made = context.selected_asset_keys & {names.key(asset.name) for asset in (job.assets if job else CHAIN)}
+            assets = job.assets if job else CHAIN
+            made = context.selected_asset_keys & {names.key(asset.name) for asset in assets}
             has_partitions = context.has_partition_key or op.has_partition_key_range
             partitions = frozenset(context.partition_keys) if has_partitions else None
             if made and not has_partitions and job is None:
@@ -191,7 +190,7 @@ def step_config(names: Names, **fields: Any) -> dict[str, Any]:
     return {"ops": {names.of(STEP): {"config": fields}}}
 
 
-# what an operator needs in a browser; the rest is on the command line
+# operations that people need in a browser; the others are on the command line
 _USUAL: Sequence[Operation[Any]] = (show_upcoming, make_explanation, keep, unmark, hold, release, restore)
 OPERATIONS: Sequence[Operation[Any]] = (
     *_USUAL, open_history, show_plan, advance_visibility, change_realm, policy_overwrite, policy_revoke,
@@ -215,7 +214,7 @@ def _operation_job(operation: Operation[Any], names: Names) -> dg.JobDefinition:
     @sentences_of_faults()
     def op(context: dg.OpExecutionContext, config: form) -> None:  # type: ignore[valid-type]
         resources = resources_in(context.resources, names)
-        context.log.addFilter(show_unseen)
+        context.log.addFilter(mask_and_escape)
         typed = dict(given_in(config, operation))
         if is_recorded:
             typed["actor"] = actor_of(context.run_id, context.run.tags, config.actor)  # type: ignore[attr-defined]

@@ -26,10 +26,8 @@ from retention_assets.settings.sections import DagsterSettings
 
 # tag of a run whose partitions get no pages
 WITHOUT_PAGES = {"retention/pages": "none"}
-# beyond, a step writes no events for partitions
-_MOST_PARTITIONS = 1_000
-# beyond, the page of a day is written in full once only
-_MOST_WHOLE_PAGES = 100
+_MOST_PARTITIONS = 1_000  # beyond, a step writes no events for partitions
+_MOST_WHOLE_PAGES = 100  # beyond, the page of a day is written in full once only
 _NUMBER = re.compile(r"\d+")
 # characters of a fault that a page shows without a click
 _MOST_WORDS = 800
@@ -59,14 +57,14 @@ class DatasetPage:
         return {"summary": dg.MetadataValue.md(f"{code(self.dataset)}\n\n{summary}"), **self.numbers}
 
 
-# from a step, its ledger and its metadata to the pages of its datasets
+# makes the pages of datasets, from a step, its ledger and its metadata
 Pages = Callable[[Step, Ledger, Metadata], Iterable[DatasetPage]]
 
 
 def partition_events(
     step: Step, pages: Iterable[DatasetPage], opening: Metadata = MappingProxyType({})
 ) -> Iterator[dg.AssetMaterialization]:
-    """Events of the pages of datasets, or of their stores where these are the partitions; each begins with the `opening`.
+    """Yield events with the pages of datasets, or of stores where these are the partitions; each begins with the `opening`.
 
     Whoever yields them yields the materialization of the step afterwards.
     """
@@ -89,7 +87,8 @@ def _is_new(step: Step, page: DatasetPage) -> bool:
     where = dg.AssetRecordsFilter(step.key, asset_partitions=[page.dataset])
     records = step.instance.fetch_materializations(where, limit=1).records
     last = records[0].asset_materialization if records else None
-    texts = [str(entry["summary"].value) for entry in (last.metadata if last else {}, page.metadata) if "summary" in entry]
+    entries = [last.metadata if last else {}, page.metadata]
+    texts = [str(entry["summary"].value) for entry in entries if "summary" in entry]
     if page.refused is not None:
         # Faults that differ only in numbers (a port, seconds of waiting) are equal.
         texts = [_NUMBER.sub("0", text) for text in texts]
@@ -133,7 +132,7 @@ def numbers_of(metadata: Metadata) -> dict[str, Any]:
 
 
 def _lead(metadata: Metadata, summary: str, prefix: str = "") -> Metadata:
-    """The sentence and the numbers with which a page begins."""
+    """Sentence and numbers with which a page begins."""
     numbers = {f"{prefix}{name}": value for name, value in numbers_of(metadata).items()}
     return {summary: metadata["summary"], **numbers}
 
@@ -152,7 +151,7 @@ class RetentionAsset:
     work: Work
     kinds: frozenset[str]
     deps: tuple[str, ...]
-    # where lists of datasets, and partitions that differ, have pages
+    # makes the pages of datasets; None where all partitions share one page
     pages: Pages | None
     # its page is about the day, whichever partition made it
     is_daily: bool

@@ -1,4 +1,4 @@
-"""A step of a run: its Spark session, and what it works on."""
+"""A step of a run: its asset, datasets, instant, ledger, warehouse and Spark session."""
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping
@@ -47,7 +47,7 @@ class QuietSparkResource(LazyPySparkResource):
         return self._spark_session is not None or is_running()
 
     def begin_check(self) -> bool:
-        """True at the first call: to look at the cluster once in a run is enough."""
+        """True at the first call: the cluster is checked once in a run."""
         is_first, self._is_checked = not self._is_checked, True
         return is_first
 
@@ -76,7 +76,7 @@ _LAUNCHED_BY = {
 
 
 def actor_of(run_id: str, tags: Mapping[str, str], typed: str = "") -> str:
-    """Name who acts for the record. After a name that anybody can type stand the user that Dagster knows, and the run:
+    """Name for the record who acts. The user that Dagster knows and the run follow a name that anybody could type:
     `ann (bob@example.org, run 1a2b)`.
     """
     launched_by = next((f"{kind}{tags[tag]}" for tag, kind in _LAUNCHED_BY.items() if tags.get(tag)), None)
@@ -103,7 +103,7 @@ class Step:
     accept_large: bool = False
     # somebody launched checks alone
     makes_nothing: bool = False
-    # about all that is published, whoever published it
+    # it is about everything that is published, by any run
     is_whole: bool = False
 
     @contextmanager
@@ -158,11 +158,11 @@ class Step:
         return self.warehouse.publications(self.asset, self.run.run_id, datasets)
 
     def sources(self, ledger: Ledger, name: str) -> list[Source]:
-        """The rows of another asset: what this run, or the one that it re-executes, published; or else the newest."""
+        """Rows of another asset: those that this run, or the one that it re-executes, published; or else the newest."""
         return self.warehouse.sources(ledger, self.sibling(name).to_user_string(), self.runs, self.datasets)
 
     def clean_warehouse(self, ledger: Ledger, names: Iterable[str], kept: timedelta | None = None) -> int:
-        """Remove folders of some assets that nobody will read again; how many. What people read is `kept` for a while.
+        """Remove folders of some assets that nobody will read again; return how many. Pages for people are `kept` a while.
 
         Nothing is removed while another run is at work: it may be reading what was published when it began.
         """
@@ -198,10 +198,10 @@ class Resources:
     def step(
         self, context: dg.OpExecutionContext, key: dg.AssetKey, config: StepConfig, partitions: frozenset[str] | None
     ) -> Step:
-        """A step that makes an asset, about the datasets of a configuration; of a run over partitions, about those alone."""
+        """Make the step of an asset, about the datasets of a configuration; in a run over partitions about these alone."""
         datasets = DatasetFilter(tuple(config.datasets), partitions, self.retention.settings.partition_by == BY_STORE)
         given = config.given(partial(_made_at, context))
-        context.log.addFilter(show_unseen)
+        context.log.addFilter(mask_and_escape)
         return Step(
             key,
             context.run,
@@ -226,7 +226,7 @@ def resources_in(resources: object, names: Names) -> Resources:
     return Resources(**{word: getattr(resources, names.of(word)) for word in RESOURCES}, names=names)
 
 
-def show_unseen(record: logging.LogRecord) -> bool:
+def mask_and_escape(record: logging.LogRecord) -> bool:
     """Filter of a log that drops nothing: it masks secrets and escapes control sequences."""
     if isinstance(record.msg, str):
         record.msg = visible(masked(record.msg))

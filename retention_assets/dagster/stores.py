@@ -12,7 +12,7 @@ import dagster as dg
 
 from retention_assets.clock import now
 from retention_assets.dagster.check_queries import CHECKS, OF_PRESENT_DATASETS, REACHABILITY, Check, unreachable
-from retention_assets.dagster.checks import check_evaluation, gone_of, with_standing
+from retention_assets.dagster.checks import check_evaluation, vanished_names, with_standing
 from retention_assets.dagster.naming import Names
 from retention_assets.dagster.step import Resources, resources_in
 from retention_assets.dagster.sweeping import state_events
@@ -99,7 +99,7 @@ def store_health(context: dg.SensorEvaluationContext, resources: Resources) -> d
             for check in CHECKS[asset]:
                 if check is not REACHABILITY:
                     datasets = [row.dataset for row in violations.standing(check.name)]
-                    violations.end(check.name, gone_of(datasets, present), at)
+                    violations.end(check.name, vanished_names(datasets, present), at)
         states = [
             (asset, check, with_standing(check_result((), check.expected, check.noun), violations.standing(check.name)))
             for asset, checks in CHECKS.items()

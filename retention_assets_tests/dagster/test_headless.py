@@ -7,7 +7,7 @@ import pytest
 
 from retention_assets.clock import now
 from retention_assets.dagster.headless import _troubles, run_job
-from retention_assets.dagster.step import show_unseen
+from retention_assets.dagster.step import mask_and_escape
 from retention_assets_tests.histories import AS_OF
 from retention_assets_tests.sweep.lakes import Lake
 
@@ -92,6 +92,6 @@ def test_a_log_gives_no_orders_to_whoever_reads_it() -> None:
     handler = logging.Handler()
     handler.emit = lambda record: seen.append(record.getMessage())  # type: ignore[method-assign]
     logger.addHandler(handler)
-    logger.addFilter(show_unseen)
+    logger.addFilter(mask_and_escape)
     logger.warning("lake/\x1b[2J%s\u202e")
     assert seen == ["lake/\\x1b[2J%s\\u202e"]
