@@ -201,9 +201,9 @@ BUDGETS: Mapping[str, int] = {
     "pipeline": 2_506,
     "people": 5_302,
     "render": 2_034,
-    "dagster": 3_194,
+    "dagster": 3_187,
     "demo": 825,
-    "retention_assets_tests": 70_772,
+    "retention_assets_tests": 70_771,
 }
 # Measures of the house (`python -m retention_assets_tests.house_measures`). They only fall.
 CEILINGS: Mapping[str, int] = {

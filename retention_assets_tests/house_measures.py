@@ -21,7 +21,7 @@ from retention_assets_tests.source import nodes, tree
 ROOT = Path(__file__).parent.parent
 OPTIONS, HELD, DECIDERS = "options of a store", "answers to what is held", "places that decide whether a sweep may begin"
 PACKAGE_LINES, TEST_LINES = "lines of the package", "lines of the tests"
-# What one thing would do, by the measure: modules, and functions, classes or methods of modules.
+# Parts that do what one would do, by measure: modules, and functions, classes or methods of modules.
 TWINS: Mapping[str, tuple[str, ...]] = {
     # each returns rows of marks, with columns of its own
     "answers to which marks": (
@@ -54,21 +54,21 @@ def read_tree() -> dict[str, str]:
 
 
 def counts_of(texts: Mapping[str, str]) -> dict[str, int]:
-    """The measures that a text tells."""
+    """Measure the tree by its text alone."""
     package = {module: text for module, text in texts.items() if module.startswith(f"{PACKAGE}.")}
     lines = lines_by_place(texts)
     return {
         OPTIONS: len(options_of_stores(package)),
         HELD: len(answers_about_holds(package)),
         DECIDERS: len(deciders(package)),
-        **{name: len(there(package, declared)) for name, declared in TWINS.items()},
+        **{name: len(still_there(package, declared)) for name, declared in TWINS.items()},
         PACKAGE_LINES: sum(count for place, count in lines.items() if place != TESTS),
         TEST_LINES: lines[TESTS],
     }
 
 
 def options_of_stores(texts: Mapping[str, str]) -> list[str]:
-    """Protocols that a store may have besides `Store`, and fields of its capabilities."""
+    """Return protocols that a store may have besides `Store`, and fields of its capabilities."""
     classes = [(module, node) for module, text in texts.items() for node in nodes(text) if isinstance(node, ast.ClassDef)]
     found = []
     for module, node in classes:
@@ -81,12 +81,12 @@ def options_of_stores(texts: Mapping[str, str]) -> list[str]:
 
 
 def deciders(texts: Mapping[str, str]) -> set[str]:
-    """The door, and modules that ask what it asks."""
+    """Return the door, and modules that ask the questions of the door."""
     return {module for module, text in texts.items() if module == ADMISSION or admission_faults(text, module)}
 
 
 def answers_about_holds(texts: Mapping[str, str]) -> list[str]:
-    """Functions that return several holds, wherever they have them from."""
+    """Return functions that return several holds, from any source."""
     return [
         f"{module}:{name}"
         for module, text in texts.items()
@@ -95,8 +95,8 @@ def answers_about_holds(texts: Mapping[str, str]) -> list[str]:
     ]
 
 
-def there(texts: Mapping[str, str], names: tuple[str, ...]) -> list[str]:
-    """Return those of some declared names that the tree still has."""
+def still_there(texts: Mapping[str, str], names: tuple[str, ...]) -> list[str]:
+    """Return the declared names that the tree still has."""
     return [name for name in names if _is_there(texts, *name.split(":"))]
 
 
@@ -118,7 +118,7 @@ def _names(text: str) -> set[str]:
 
 
 def _functions(text: str) -> Iterator[tuple[str, ast.FunctionDef]]:
-    # of a module and of its classes, not those within functions
+    # functions of a module and methods of its classes, not functions in functions
     for node in tree(text).body:
         if isinstance(node, ast.FunctionDef):
             yield node.name, node
@@ -127,7 +127,7 @@ def _functions(text: str) -> Iterator[tuple[str, ast.FunctionDef]]:
 
 
 def measures_of_run() -> dict[str, int]:
-    """The measures of a swept run, from a program of its own."""
+    """Measure a swept run, in a program of its own."""
     command = [sys.executable, "-m", f"{TESTS}.house_trace"]
     said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if said.returncode:
@@ -136,19 +136,19 @@ def measures_of_run() -> dict[str, int]:
     return measures
 
 
-def over(measures: Mapping[str, int]) -> dict[str, str]:
-    """Those that are above their ceilings."""
+def exceeded(measures: Mapping[str, int]) -> dict[str, str]:
+    """Return the measures above their ceilings, each with both numbers."""
     return {name: f"{count:,} > {CEILINGS[name]:,}" for name, count in measures.items() if count > CEILINGS.get(name, count)}
 
 
 def main() -> int:
-    """Print all measures; 1 if one is above its ceiling."""
+    """Print all measures; return 1 if one is above its ceiling."""
     measures = measures_of_run() | counts_of(read_tree())
     table = Table("measure", "count", "at most")
     for name, count in measures.items():
         table.add_row(name, f"{count:,}", f"{CEILINGS[name]:,}" if name in CEILINGS else "")
     Console().print(table)
-    return 1 if over(measures) else 0
+    return 1 if exceeded(measures) else 0
 
 
 if __name__ == "__main__":

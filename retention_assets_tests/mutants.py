@@ -28,7 +28,7 @@ PATIENCE = 900
 
 _SWEEP = ("sweep/test_sharing.py", "sweep/test_undo.py", "sweep/test_cycles.py")
 _SHARED = (*_SWEEP, "people/test_trash.py")
-# Tests by the folder of the changed module (the longest that fits), those first that answer soonest.
+# Tests by the folder of the changed module (the longest that fits), the quickest first.
 RELATED: Mapping[str, Sequence[str]] = {
     "": (".",),
     "dagster": ("dagster", "sweep"),
@@ -76,7 +76,7 @@ class Mutant:
 
 
 def places(tree: ast.Module, lines: Container[int]) -> list[ast.AST]:
-    """The nodes of these lines that can be changed; of the same text in the same order."""
+    """Return the nodes of these lines that can be changed, always in the same order."""
     return [node for node in ast.walk(tree) if getattr(node, "lineno", None) in lines and _can_change(node)]
 
 
@@ -110,7 +110,7 @@ def _change(node: ast.AST) -> None:
 
 
 def mutant(module: str, text: str, lines: Container[int], number: int) -> Mutant:
-    """The change at one of the places."""
+    """Make the change at place `number` of these lines."""
     tree = ast.parse(text)
     node = places(tree, lines)[number]
     before, line = ast.unparse(node), getattr(node, "lineno", 0)
@@ -120,7 +120,7 @@ def mutant(module: str, text: str, lines: Container[int], number: int) -> Mutant
 
 
 def draw(modules: Mapping[str, Container[int]], count: int, seed: int) -> Iterator[Mutant]:
-    """So many changes of these lines of modules, each place equally likely."""
+    """Draw `count` changes of these lines of modules, each place equally likely."""
     texts = {module: (ROOT / module).read_text("utf-8") for module in modules}
     counts = {module: len(places(ast.parse(text), modules[module])) for module, text in texts.items()}
     every = [(module, number) for module, most in counts.items() for number in range(most)]
@@ -129,7 +129,7 @@ def draw(modules: Mapping[str, Container[int]], count: int, seed: int) -> Iterat
 
 
 def changed_lines(base: str) -> dict[str, set[int]]:
-    """Lines of the package's modules that are new since a commit, what is not committed included."""
+    """Return lines of the package that are new since a commit, uncommitted ones included."""
     found: dict[str, set[int]] = {}
     for name in _git("diff", "--name-only", "--diff-filter=d", base, "--", f"{PACKAGE}/*.py").split():
         hunks = re.findall(r"^@@ \S+ \+(\d+)(?:,(\d+))? @@", _git("diff", "--unified=0", base, "--", name), re.MULTILINE)
@@ -148,7 +148,7 @@ def related(module: str) -> list[str]:
 
 
 def caught(tree: Path, mutant: Mutant, tests: Sequence[str]) -> str | None:
-    """The first test that fails because of a change, which is taken back; None if none does."""
+    """Apply a change, run tests, and take it back; return the first test that fails, None if none does."""
     file = tree / mutant.module
     text = file.read_text("utf-8")
     _write(file, mutant.text)
@@ -180,7 +180,7 @@ def _failed(tree: Path, tests: Sequence[str], stage: str) -> str | None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Ends with 1 if a change passed."""
+    """Return 1 if a change passed."""
     parser = argparse.ArgumentParser(prog=f"python -m {TESTS}.mutants", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--base", default="main", help="the commit since which lines count as changed (main)")
     parser.add_argument("--whole", action="store_true", help="all lines of the package, whatever has changed")
@@ -197,9 +197,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             (tree / file).parent.mkdir(parents=True, exist_ok=True)
             (tree / file).write_bytes((ROOT / file).read_bytes())
         for number, one in enumerate(draw(modules, options.count, options.seed), 1):
-            by = caught(tree, one, related(one.module))
-            passed += by is None
-            sys.stdout.write(f"{number} {'PASSED' if by is None else 'caught'} {one} {by or ''}\n")
+            test = caught(tree, one, related(one.module))
+            passed += test is None
+            sys.stdout.write(f"{number} {'PASSED' if test is None else 'caught'} {one} {test or ''}\n")
             sys.stdout.flush()
         sys.stdout.write(f"{passed} passed\n")
     return int(passed > 0)

@@ -8,16 +8,16 @@ from retention_assets_tests.house_measures import (
     answers_about_holds,
     counts_of,
     deciders,
+    exceeded,
     measures_of_run,
     options_of_stores,
-    over,
     read_tree,
-    there,
+    still_there,
 )
 
 
 def test_the_tree_keeps_its_ceilings() -> None:
-    assert over(counts_of(read_tree())) == {}
+    assert exceeded(counts_of(read_tree())) == {}
 
 
 @pytest.mark.spark
@@ -26,12 +26,12 @@ def test_a_run_that_sweeps_six_files_keeps_its_ceilings() -> None:
     measures = measures_of_run()
     assert measures.keys() < CEILINGS.keys()
     assert all(measures.values())
-    assert over(measures) == {}
+    assert exceeded(measures) == {}
 
 
 def test_what_is_above_its_ceiling_is_named() -> None:
-    assert over({"ways to look ahead": CEILINGS["ways to look ahead"]}) == {}
-    assert over({"ways to look ahead": CEILINGS["ways to look ahead"] + 1}) == {"ways to look ahead": "3 > 2"}
+    assert exceeded({"ways to look ahead": CEILINGS["ways to look ahead"]}) == {}
+    assert exceeded({"ways to look ahead": CEILINGS["ways to look ahead"] + 1}) == {"ways to look ahead": "3 > 2"}
 
 
 PROTOCOL = """
@@ -70,7 +70,7 @@ def test_the_door_and_whoever_asks_its_questions_decide() -> None:
 def test_declared_names_count_as_far_as_they_are_there() -> None:
     tree = {"retention_assets.protocol": PROTOCOL}
     names = ("protocol", "protocol:Files", "protocol:Capabilities.undo", "protocol:Capabilities.gone", "gone", "gone:Files")
-    assert there(tree, names) == ["protocol", "protocol:Files", "protocol:Capabilities.undo"]
+    assert still_there(tree, names) == ["protocol", "protocol:Files", "protocol:Capabilities.undo"]
 
 
 def test_each_measure_of_twins_has_a_ceiling_that_its_names_can_reach() -> None:

@@ -65,25 +65,25 @@ def write_chains(environment: "Environment") -> dict[str, str]:
 
 
 class Environment(ABC):
-    """What one store keeps its data in: histories with real bytes, and eyes that do not look through the store."""
+    """The data of one store: it writes histories with real bytes, and looks at them without the store."""
 
-    # The names of datasets as the store gives them, sorted: three, or as many as one such store can have.
+    # Names of datasets as the store gives them, sorted: three, or as many as one such store can have.
     datasets: tuple[str, ...]
-    # Whether its transactions are independent of each other (RECORDs), so that none has a parent and no branch a head.
+    # Its transactions are independent of each other (RECORDs): none has a parent, and no branch a head.
     independent: bool = False
-    # Whether a server is behind it, which has a clock.
+    # A server with a clock is behind it.
     has_clock: bool = False
-    # Whether what was deleted for good by a killed order is counted by the next one.
+    # Bytes that a killed order deleted for good are counted by the next one.
     recounts: bool = True
-    # Whether it fails what is not in the trash though nobody began to delete it.
+    # It fails a target that is not in the trash although nobody began to delete it.
     misses_trash: bool = True
-    # Whether a transaction is made again only with its whole dataset.
+    # A transaction can be made again only with its whole dataset.
     made_together: bool = False
-    # Whether what came back is pinned until somebody ends that.
+    # A restored transaction is pinned until somebody ends that.
     pins_restored: bool = False
-    # What else a policy has to say so that it is about what lost its neighbours.
+    # Further keys of a policy, without which it selects nothing that lost its neighbours.
     policy: str = ""
-    # What the store calls the branch of a dataset that was written.
+    # Name that the store gives the branch of a dataset.
     branch: str = "main"
 
     @abstractmethod
@@ -92,51 +92,51 @@ class Environment(ABC):
 
     @abstractmethod
     def write(self, dataset: str, drawing: str) -> dict[str, str]:
-        """A dataset with this history (histories.py; SNAPSHOTs on one branch) and bytes for each; drawn ids to the store's."""
+        """Write a dataset with this history (histories.py; SNAPSHOTs on one branch), with bytes; return the store's ids by drawn ones."""
 
     @abstractmethod
     def commit(self, dataset: str) -> str:
-        """One more transaction at the head of a dataset that was written; its id."""
+        """Add a transaction at the head of a dataset that was written; return its id."""
 
     @abstractmethod
     def data(self) -> dict[str, bytes]:
-        """Everything that a sweep could delete, by its place."""
+        """Return everything that a sweep could delete, by its place."""
 
     @abstractmethod
     def everything(self) -> dict[str, bytes]:
-        """Everything that the store keeps, the records of its histories included."""
+        """Return everything that the store keeps, the records of its histories included."""
 
     @abstractmethod
     def owned(self, dataset: str, transaction: str) -> set[str]:
-        """The places in `data` that must go with this transaction alone; at least one as long as it was not swept."""
+        """Return the places in `data` that must go with this transaction alone; at least one until it is swept."""
 
     def reached(self, dataset: str, transaction: str) -> set[str]:
-        """The places in `data` that it has need of, also together with others."""
+        """Return the places in `data` that it needs, alone or together with others."""
         return self.owned(dataset, transaction)
 
     def reads(self) -> Mapping[str, object]:
-        """The rows of each transaction of its first dataset that a reader of somebody else can read now; nothing if there is none."""
+        """Return the rows that another reader reads of each transaction of the first dataset; empty if there is no such reader."""
         return {}
 
     def occupy(self, dataset: str, transaction: str) -> None:
-        """Put something else where a transaction was that is set aside. Only asked of stores that can set aside."""
+        """Put something else at the place of a set aside transaction. Only asked of stores that can set aside."""
         raise NotImplementedError
 
     def make_again(self, dataset: str, transaction: str) -> None:
-        """Somebody makes another one under its name; where one alone can't be, the whole dataset, by the drawing of a chain."""
+        """Make another transaction of this name; if that needs a whole dataset, make that one from the drawing of a chain."""
         raise NotImplementedError
 
     def drop(self, dataset: str) -> None:
-        """The dataset is not there any more; what is in its trash is."""
+        """Remove a dataset, but not its trash."""
         raise NotImplementedError
 
     def trash(self) -> set[str]:
-        """The places of what is set aside. Only asked of stores that can set aside."""
+        """Return the places in the trash. Only asked of stores that can set aside."""
         raise NotImplementedError
 
     @abstractmethod
     def broken(self, dataset: str, transaction: str) -> AbstractContextManager[None]:
-        """While open, what this transaction owns can't be deleted."""
+        """Keep the data that this transaction owns from being deleted while the context lasts."""
 
 
 @pytest.mark.usefixtures("ids")
@@ -302,7 +302,7 @@ class Contract:
         before = environment.everything()
         found = store.remains(dataset, targets)
         if store.place(dataset) is None:
-            # who can't tell where the data is can't tell what is left of it
+            # a store that does not know where the data is does not know what is left of it
             assert found == {}
             return
         assert found[names[0]] in (Remains.NOTHING, Remains.FREED)
@@ -315,10 +315,8 @@ class Contract:
         """Every method of the base, but for looks, which only a store that reads SOME takes."""
         store, dataset, names = environment.store(), environment.datasets[0], [ids["T1"], ids["T2"]]
         notes = {one.transaction: one.note for one in store.prepare(dataset, names)}
-        targets, far = (
-            [Target(name, notes[name], place_known=True, aside="7/1") for name in names],
-            now() + timedelta(days=9_000),
-        )
+        targets = [Target(name, notes[name], place_known=True, aside="7/1") for name in names]
+        far = now() + timedelta(days=9_000)
         only = Only({dataset: names})
         questions: dict[str, Callable[[Store], object]] = {
             "name": lambda one: one.name,
@@ -413,7 +411,7 @@ def _place(environment: Environment, dataset: str, claim: bool = False) -> str |
 
 
 class Permits:
-    """A permit that is good so many times and refused ever after. `seen` is what was there when it was first refused."""
+    """A permit that is granted `times` times, then refused. `seen` is the data at the first refusal."""
 
     def __init__(self, times: int, look: Callable[[], dict[str, bytes]] = dict) -> None:
         self.left, self.look, self.lock = times, look, Lock()

@@ -42,9 +42,9 @@ class UndoContract:
         freed = undo.order(Order.SET_ASIDE)[Outcome.SET_ASIDE]
         out_of_sight = environment.data()
         assert undo.order(Order.DELETE_ASIDE) == {Outcome.DELETED: freed}
-        # a killed sweep has counted nothing
+        # a killed sweep has counted none of its bytes
         assert undo.order(Order.DELETE_ASIDE, begun=True) == {Outcome.ALREADY_GONE: freed if environment.recounts else 0}
-        # nobody ordered that now: something else took it
+        # without an order that had begun: something else took it
         assert undo.order(Order.DELETE_ASIDE) in ({Outcome.FAILED: 0}, {Outcome.ALREADY_GONE: 0})
         assert undo.order(Order.RESTORE) == {Outcome.FAILED: 0}
         assert undo.order(Order.SET_ASIDE, begun=True) == {Outcome.ALREADY_GONE: 0}
@@ -108,7 +108,7 @@ class Undo:
         }
 
     def order(self, order: Order, begun: bool = False, permit: Permit = always) -> dict[Outcome, int]:
-        """Give an order; the bytes by outcome."""
+        """Give an order; return the bytes by outcome."""
         targets = [replace(target, begun_earlier=begun) for target in self.targets.values()]
         store = self.environment.store()
         results = store.carry_out(order, self.dataset, targets, 2, permit)

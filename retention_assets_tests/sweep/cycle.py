@@ -37,7 +37,7 @@ _SWEEP = f"{{every: 0s, batch: {BATCH}, parallelism: 1}}"
 
 @dataclass
 class Cycle(SettingsFolder):
-    """Any store of the contract, of which all is due but the newest of a history, and what somebody refers to."""
+    """A store of the contract (`kept`) whose transactions are due, but for the newest of a history and referenced objects."""
 
     marked_at = MARKED
     due_at = DUE
@@ -46,14 +46,14 @@ class Cycle(SettingsFolder):
     folder: Path
     transactions: int = 12
     undo: str = ""
-    # of its dataset and of one beside it, which no policy is about; without it so many transactions
+    # history of its dataset, and of a second one that no policy selects; by default `transactions` in one line
     drawing: str = ""
 
     def __post_init__(self) -> None:
         self.writes(ledger=self.url)
         select = "unreferenced: true, " * isinstance(self.kept, LocalObjects) + "older_than: 1d"
         self.dataset = self.kept.datasets[0]
-        # the settings name no store
+        # these settings name no store, so any will do
         self.glob = f"*/{self.dataset.partition('/')[2]}"
         about = f"name: p, {self.kept.policy}datasets: {{include: ['{self.glob}']}}"
         self.policy = f"{{{about}, select: {{{select}}}, {self.undo}sweep: {_SWEEP}}}"
@@ -61,7 +61,7 @@ class Cycle(SettingsFolder):
         self.usual = (self.dataset,)
         names = self.write()
         if isinstance(self.kept, Records):
-            # An empty table may be another one: what was begun there stays begun until it has a row again.
+            # An empty table may be another one: a begun deletion waits there until it has a row again.
             self.kept.units.has("unfinished", closed=None)
         self.marks()
         self.due: list[str] = sorted(self.statuses())
@@ -69,7 +69,7 @@ class Cycle(SettingsFolder):
         self.before, self.read_before = self.data(), self.kept.reads()
 
     def write(self) -> list[str]:
-        """Of independent transactions all are due, of a history all but the newest."""
+        """Write transactions that are due, and the newest of a history, which is not; return their ids."""
         if self.drawing:
             first, *_ = [self.kept.write(dataset, self.drawing) for dataset in self.kept.datasets[:2]]
             return [*first.values()]
@@ -88,7 +88,7 @@ class Cycle(SettingsFolder):
 
     @contextmanager
     def dealt(self, ledger: Ledger, parts: int | Sequence[NameRange]) -> Iterator[list[DatasetPart]]:
-        """Parts, while whoever dealt them out is there."""
+        """Cut the dataset into parts, with its lease as long as the context lasts."""
         together = self.kept.store().parts_at
         assert together is not None
         marks = len(self.due)
@@ -98,7 +98,7 @@ class Cycle(SettingsFolder):
             yield [DatasetPart(lease, number, names, marks // len(ranges)) for number, names in enumerate(ranges)]
 
     def sweep(self, part: DatasetPart | None = None, store: Store | None = None) -> SweepResult:
-        """What a program or a task does, with a ledger and a store of its own."""
+        """Sweep as a program or a task does: with a ledger and a store of its own."""
         with self.opened() as ledger:
             (result,) = sweep_store(ledger, store or self.kept.store(), self.settings, part)
             return result
@@ -113,7 +113,7 @@ class Cycle(SettingsFolder):
         return results
 
     def orders(self, order: Order, *transactions: str, hold: Hold | None = None) -> None:
-        """A person asks for what is set aside, all or some, to come back or to go early; no sweep has done it yet."""
+        """Record that a person asks for set aside transactions (all, or some) to be restored or deleted early."""
         with self.opened() as ledger:
             begin(ledger, self.dataset, order, AskedBy("ann", "we need them", hold), transactions or None)
 
@@ -125,13 +125,12 @@ class Cycle(SettingsFolder):
             return {row["transaction"]: row for row in ledger.marks.table([self.dataset]).to_pylist()}
 
     def needed(self) -> set[str]:
-        """What was spared, as retained transactions need all of its data."""
+        """Return the transactions that were spared because retained ones need all of their data."""
         return {name for name, row in self.rows().items() if "Nothing would go with it" in (row["why"] or "")}
 
     def check(self, safe: Collection[str] = ()) -> None:
-        """At any moment: nothing is touched on which no sweep has begun, what is swept is gone, and the record is sound.
-
-        What is untouched, or `safe` for another reason, reads as before.
+        """Check what holds at any moment: data of transactions that no sweep has begun is there, data of swept ones is gone, the
+        record is sound, and untouched transactions, or `safe` ones, read as before.
         """
         assert self.verified() == ()
         rows, there = self.rows(), self.data()
@@ -145,7 +144,7 @@ class Cycle(SettingsFolder):
         assert not self.alone(swept) & there.keys()
 
     def read_otherwise(self, names: Collection[str]) -> set[str]:
-        """Transactions of these that somebody else's reader does not read any more, or reads other rows of, than before."""
+        """Return those `names` of which another reader does not read the same rows as before."""
         reads = self.kept.reads() if self.read_before else {}
         return {name for name in self.read_before.keys() & names if reads.get(name) != self.read_before[name]}
 
@@ -172,7 +171,7 @@ class Cycle(SettingsFolder):
         return set().union(*(self.reached[name] for name in names))
 
     def alone(self, names: Collection[str]) -> set[str]:
-        """What only these transactions have need of, all of them together or some."""
+        """Return the places that these transactions need, and no other does."""
         return self._places(names) - self._places(self.reached.keys() - names)
 
 
@@ -202,7 +201,7 @@ def sweep_until(
     as_of: datetime = DUE,
     only: Order | None = None,
 ) -> None:
-    """Sweep, in a program that kills itself before its so-manyth write or deletion; `acts`: where it says how many it did."""
+    """Sweep in a program that kills itself before write or deletion number `last`; it counts those that it did in `acts`."""
     counted = itertools.count()
 
     def counts(*_: Any, **__: Any) -> None:
@@ -219,7 +218,7 @@ def sweep_until(
 
 
 def count_deletions(count: Callable[[str], object]) -> None:
-    """Call this in this program, with its kind, before each file that goes and each commit of a catalog."""
+    """Call `count`, with the kind of the act, before each move or deletion of a file and each commit of a catalog here."""
 
     def counting(kind: str, act: Any) -> Any:
         def counted_act(*arguments: Any, **named: Any) -> Any:
