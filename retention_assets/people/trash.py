@@ -25,6 +25,7 @@ from retention_assets.evaluation.rules_in_force import Rulebook, load_rules
 from retention_assets.frames.arrays import join_chunks
 from retention_assets.frames.log import Log, is_in_log
 from retention_assets.ledger import AskedBy, Lease, Ledger, Settlement
+from retention_assets.ledger.batches import Moved
 from retention_assets.ledger.histories import state_of
 from retention_assets.ledger.marking import PendingSweep
 from retention_assets.ledger.trash import AsideMark, AsideSum
@@ -83,33 +84,56 @@ def restore(request: RestoreRequest, environment: Environment) -> Result:
     It refuses, and changes nothing, if one of the transactions is not set aside, or if the log has another one of its name.
     What can't come back whole stays set aside.
     """
-    dataset = request.dataset
     with environment.existing_ledger() as ledger:
         with _asked(request, ledger, environment) as (door, lease, marks, log):
-            if others := _other_lives(ledger, marks, log):
-                raise Refused(
-                    f"The log of {dataset} has another transaction named {first_of(others)} now, with other times or not "
-                    "closed. Nothing is put in its place. Nothing was changed."
-                )
-            asked = AskedBy(request.actor, request.reason, _hold_over(marks, request))
-            begun = ledger.trash.begin([lease], [mark.id for mark in marks], Order.RESTORE, asked)
-            if begun.lost:
-                raise Refused(begun.lost[dataset])
+            _refuse_other_lives(ledger, marks, log)
+            ordered = _order_restore(ledger, lease, marks, request)
         sweeper = Sweeper(ledger, door.stores, door.rulebook, request.as_of, request.actor, only=Order.RESTORE)
         try:
             _, failures = _carry_out(sweeper, marks)
         finally:
-            ends = _ends_of(ledger, marks)
-            back, hold = [mark for mark in marks if ends[mark.id]["status"] == "RESTORED"], begun.hold
-            # what somebody else finishes is held as well
-            if hold and begun.placed and len(back) < len(marks) and not _begun(ledger, marks):
-                names = [mark.transaction for mark in back]
-                narrow = _hold_over(back, request) if back else None
-                # placed first: what is back is held at any moment
-                kept = narrow and ledger.keep.transactions(dataset, names, narrow, request.actor, named=False, again=names)
-                ledger.holds.release(hold, request.actor, "Not all of it came back." if back else "Nothing came back.")
-                hold = kept.hold if kept else None
-    hold = hold if back else None
+            back, hold = _hold_what_is_back(ledger, marks, request, ordered)
+    return _restored(request.dataset, back, hold, failures)
+
+
+def _refuse_other_lives(ledger: Ledger, marks: Sequence[AsideMark], log: Log) -> None:
+    # transactions under whose id the log has another one now, or one that is not closed
+    rows, lines = ledger.trash.planned([mark.id for mark in marks]), log.transactions
+    closed = lines.filter(pc.not_equal(lines["status"].cast(pa.string()), "OPEN"))
+    is_other = pc.and_(pc.is_in(rows["transaction"], join_chunks(lines["transaction"])), pa.array(~is_in_log(rows, closed)))
+    if others := sorted(rows["transaction"].filter(is_other).to_pylist()):
+        raise Refused(
+            f"The log of {marks[0].dataset} has another transaction named {first_of(others)} now, with other times or not "
+            "closed. Nothing is put in its place. Nothing was changed."
+        )
+
+
+def _order_restore(ledger: Ledger, lease: Lease, marks: Sequence[AsideMark], request: RestoreRequest) -> Moved:
+    asked = AskedBy(request.actor, request.reason, _hold_over(marks, request))
+    ordered = ledger.trash.begin([lease], [mark.id for mark in marks], Order.RESTORE, asked)
+    if ordered.lost:
+        raise Refused(ordered.lost[request.dataset])
+    return ordered
+
+
+def _hold_what_is_back(
+    ledger: Ledger, marks: Sequence[AsideMark], request: RestoreRequest, ordered: Moved
+) -> tuple[list[AsideMark], str | None]:
+    """Return the marks that are back, and the hold over them: that of the order, or one over them alone if it is not all."""
+    ends, hold = _ends_of(ledger, marks), ordered.hold
+    back = [mark for mark in marks if ends[mark.id]["status"] == "RESTORED"]
+    # what somebody else finishes is held as well
+    if hold and ordered.placed and len(back) < len(marks) and not _begun(ledger, marks):
+        names = [mark.transaction for mark in back]
+        narrow = _hold_over(back, request) if back else None
+        # placed first: what is back is held at any moment
+        kept = narrow and ledger.keep.transactions(request.dataset, names, narrow, request.actor, named=False, again=names)
+        ledger.holds.release(hold, request.actor, "Not all of it came back." if back else "Nothing came back.")
+        hold = kept.hold if kept else None
+    return back, hold if back else None
+
+
+def _restored(dataset: str, back: Sequence[AsideMark], hold: str | None, failures: list[str]) -> Result:
     names, size = [mark.transaction for mark in back], sum(mark.bytes or 0 for mark in back)
     release = f"retention release {shlex.quote(hold)} --reason …" if hold else None
     return Result(
@@ -124,14 +148,6 @@ def restore(request: RestoreRequest, environment: Environment) -> Result:
 def _hold_over(marks: Sequence[AsideMark], request: RestoreRequest) -> Hold:
     names = tuple(mark.transaction for mark in marks)
     return KeepRequest(actor=request.actor, reason=request.reason, dataset=request.dataset, transactions=names).hold("restored")
-
-
-def _other_lives(ledger: Ledger, marks: Sequence[AsideMark], log: Log) -> list[str]:
-    """Transactions under whose id the log has another one now, or one that is not closed."""
-    rows, lines = ledger.trash.planned([mark.id for mark in marks]), log.transactions
-    closed = lines.filter(pc.not_equal(lines["status"].cast(pa.string()), "OPEN"))
-    is_other = pc.and_(pc.is_in(rows["transaction"], join_chunks(lines["transaction"])), pa.array(~is_in_log(rows, closed)))
-    return sorted(rows["transaction"].filter(is_other).to_pylist())
 
 
 class ForgetRequest(RestoreRequest):
@@ -357,7 +373,7 @@ def _empty(request: EmptyTrashRequest, environment: Environment, shown: Collecti
         sweeper = Sweeper(ledger, stores, rulebook, request.as_of, request.actor, only=Order.DELETE_ASIDE)
         ordered = [mark for mark in marks if mark.id in begun.marks]
         ends, failures = _carry_out(sweeper, ordered)
-        refused = {str(one.about): str(one.fault) for one in admission.refusals} | {**unread, **held.others, **begun.lost}
+        refused = {**admission.by_subject, **unread, **held.others, **begun.lost}
         failures += [f"{name} was not swept: {why}" for name, why in refused.items()]
         kept = checked.reasons(Fate.KEPT)
         failures += _grouped((mark, f"It stays set aside. {why}") for mark in marks if (why := kept.get(mark.id)))

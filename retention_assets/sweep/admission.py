@@ -100,6 +100,12 @@ class Admission:
         """By dataset, why nothing of it may be swept."""
         return {name: refusal.fault for refusal in reversed(self._standing) for name in refusal.datasets}
 
+    @property
+    def by_subject(self) -> dict[str, Refused]:
+        """By dataset or store (`store/*`), the refusals that are the first of one of their datasets."""
+        first = self.refused
+        return {str(one.about): one.fault for one in self._standing if any(first[name] is one.fault for name in one.datasets)}
+
     def told(self, question: Question) -> list[str]:
         """Sentences of one question."""
         return sorted({str(refusal.fault) for refusal in self.refusals if refusal.question is question})

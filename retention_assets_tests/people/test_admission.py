@@ -304,6 +304,15 @@ def test_one_table_says_whom_a_ledger_stops_and_the_words_are_the_same(
         assert len(sentences) == 1, sentences
 
 
+def test_of_two_refusals_everybody_is_told_the_first(lake: Lake, run: Run, instance: dg.DagsterInstance) -> None:
+    moves(lake)
+    objects("lake/d")(lake)
+    callers = Callers(lake, run, instance)
+    for caller in Callers.names:
+        told = callers.told(caller)
+        assert ["the data of lake is at " in line for line in told if "lake" in line] == [True], told
+
+
 @pytest.mark.parametrize("case", ["the head is ahead", "a policy was edited", "far more than usual would go"])
 def test_a_run_of_all_steps_is_told_the_same_as_the_job_that_sweeps(
     case: str, lake: Lake, run: Run, instance: dg.DagsterInstance

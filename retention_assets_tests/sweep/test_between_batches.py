@@ -13,12 +13,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from retention_assets.clock import Moment
 from retention_assets.errors import BadInput, Refused
 from retention_assets.outcomes import Outcome
 from retention_assets.policy import Duration, text_of
 from retention_assets.stores.protocol import Store
-from retention_assets.sweep import Recheck, SweepPermit, Verdicts
-from retention_assets.sweep import round as sweep_round
+from retention_assets.sweep import Recheck, SweepPermit, Verdicts, checked
 from retention_assets_tests.sweep.lakes import ALL, DAY, DUE, FIVE, OLD, Lake, Told
 
 # Batches of two: S1 and S2 are gone when it happens.
@@ -258,7 +258,7 @@ def test_what_changes_while_another_dataset_has_its_turn_is_noticed(
     marked: Lake, monkeypatch: pytest.MonkeyPatch, guards: bool, late: bool, stay: set[str], left: bool
 ) -> None:
     """Both are read together, and the first one may take an hour. It has a batch of its own."""
-    monkeypatch.setattr(sweep_round, "ASKED_LATELY", 0.0 if late else 1e9)
+    monkeypatch.setattr(checked, "ASKED_LATELY", 0.0 if late else 1e9)
     lake = marked.has("main: K1:SNAPSHOT@91d - K2:SNAPSHOT@90d - K3:SNAPSHOT@1d", "lake/before")
     lake.marks()
     if left:
@@ -269,12 +269,29 @@ def test_what_changes_while_another_dataset_has_its_turn_is_noticed(
     assert (lake.there("lake/before"), lake.there()) == ({"K3"}, stay)
 
 
+def test_a_batch_that_asks_nothing_does_not_count_as_asked(
+    built: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first dataset has three batches: its first one takes an hour, and of the others the store is not asked."""
+    lake, hours = copied(built, tmp_path), [0]
+    lake.has(FIVE, "lake/before")
+    assert lake.marks() == 5
+    monkeypatch.setattr(checked, "moment", lambda: Moment(0.0, 3600.0 * hours[0]))
+
+    def happens() -> None:
+        hours[0] += 1
+        lake.branches("rescue", "S1")
+
+    lake.sweeps(store=lake.elsewhere(happens, guards=True), wait=lambda *_: None)
+    assert (lake.there("lake/before"), lake.there()) == ({"S6"}, {"S1", "S6"})
+
+
 @pytest.mark.parametrize(("lately", "looks"), [(1e9, 2), (0.0, 3)])
 def test_a_store_that_guards_is_not_asked_before_the_plan_about_what_it_said_lately(
     fresh: Lake, monkeypatch: pytest.MonkeyPatch, lately: float, looks: int
 ) -> None:
     """Once while it is read and once before the first batch, whatever else."""
-    monkeypatch.setattr(sweep_round, "READ_LATELY", lately)
+    monkeypatch.setattr(checked, "READ_LATELY", lately)
     store = fresh.elsewhere(lambda: None, "read", guards=True)
     assert sweeps(fresh, store) == {Outcome.DELETED: 5}
     assert (store.calls["read"], store.calls["tokens"]) == (1, looks)
@@ -294,7 +311,7 @@ def test_what_changes_while_another_dataset_of_the_batch_takes_its_time_is_notic
     marked: Lake, monkeypatch: pytest.MonkeyPatch, late: bool, left: bool
 ) -> None:
     """S1 is in one batch with K1. Before it goes its log is asked for again, if that was done long ago."""
-    monkeypatch.setattr(sweep_round, "ASKED_LATELY", 0.0 if late else 1e9)
+    monkeypatch.setattr(checked, "ASKED_LATELY", 0.0 if late else 1e9)
     lake = marked.has("main: K1:SNAPSHOT@90d - K2:SNAPSHOT@1d", "lake/before")
     lake.marks()
     if left:

@@ -23,7 +23,7 @@ from retention_assets.outcomes import Outcome
 from retention_assets.policy import Duration, Hold, Policy
 from retention_assets.sweep import Sweeper, SweepResult, independent_check, read_fresh, verdicts
 from retention_assets.sweep import round as sweep_round
-from retention_assets.sweep.round import _Round
+from retention_assets.sweep.active_datasets import ActiveDatasets
 from retention_assets.sweep.verdicts import JudgedRows
 from retention_assets_tests.ledger.states import change_leases
 from retention_assets_tests.rounds import deaths
@@ -304,7 +304,7 @@ def test_another_round_counts_what_earlier_slices_planned(sliced: Lake, monkeypa
         if len(places) == 2:
             sliced.hold("lake/none")
 
-    rounds = counted(monkeypatch, _Round, "_once_more")
+    rounds = counted(monkeypatch, ActiveDatasets, "once_more")
     monkeypatch.setattr("retention_assets.sweep.dataset_sweep.DatasetSweep.check_places", check)
     result = sweeps_slices(sliced, True, lambda _: None)
     assert (len(rounds), result.planned, result.outcomes[Outcome.DELETED]) == (1, 5, 5)
