@@ -29,8 +29,6 @@ TWINS: Mapping[str, tuple[str, ...]] = {
         "ledger.batches:Sweeps.due",
         "ledger.batches:Sweeps.classed",
         "ledger.batches:planned_rows",
-        "ledger.states:PendingMarks.oldest",
-        "ledger.states:PendingMarks.next_due",
         "ledger.trash:Trash.marks",
         "ledger.trash:Trash.planned",
     ),
@@ -43,8 +41,7 @@ TWINS: Mapping[str, tuple[str, ...]] = {
     "ways to print a page": ("render.tables", "render.summaries", "render.dagster", "render.html"),
 }
 # annotations of holds and retain rules, as an answer of a function
-_KEEPERS = re.compile(r"\b(Hold|Keeper)\b")
-_MANY = re.compile(r"\b(list|tuple|Sequence|Iterator|Iterable|Mapping|dict)\[")
+_KEEPERS = re.compile(r"\b(list|tuple|Sequence|Iterator|Iterable|Mapping|dict)\[.*\b(Hold|Keeper)\b|\bDatasetKeepers\b")
 
 
 def read_tree() -> dict[str, str]:
@@ -91,7 +88,7 @@ def answers_about_holds(texts: Mapping[str, str]) -> list[str]:
         f"{module}:{name}"
         for module, text in texts.items()
         for name, node in _functions(text)
-        if node.returns and _MANY.search(answer := ast.unparse(node.returns)) and _KEEPERS.search(answer)
+        if node.returns and _KEEPERS.search(ast.unparse(node.returns))
     ]
 
 

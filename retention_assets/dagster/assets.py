@@ -286,7 +286,8 @@ def retention_policies(run: Step, ledger: Ledger) -> Metadata:
     """
     rulebook = load_rules(ledger, run.retention, run.actor, run.given_as_of)
     decisions = rulebook.decisions
-    orphaned, in_force = ledger.policy_book.orphaned(), ledger.policy_book.in_force()
+    with ledger.database.one_moment():
+        orphaned, in_force = ledger.policy_book.orphaned(), ledger.policy_book.in_force()
     for warning in (*rulebook.unreadable.values(), *rulebook.drifted):
         run.log.warning(warning)
     counts = {outcome.value.lower(): sum(decision.outcome is outcome for decision in decisions) for outcome in LoadOutcome}
@@ -339,7 +340,7 @@ def _pages_of_verdicts(run: Step, ledger: Ledger, _: Metadata) -> Iterator[Datas
     names = list(few(run, names))
     shown = ledger.states.of(names, run.as_of, fates.pending(ledger, names))
     marked: dict[str, str] = {}
-    for mark in ledger.pending.oldest(names):
+    for mark in ledger.marks.by_ids(ledger.pending.oldest(names)).to_pylist():
         # The witness of other reasons is not kept with a mark.
         code = mark["reason"] if mark["reason"] == Reason.PURGING.name else Reason.SELECTED.name
         example = {"transaction": mark["transaction"], "code": code, "witness": mark["policy"]}
@@ -392,12 +393,14 @@ def evaluate(run: Step, ledger: Ledger) -> Evaluation:
     faults = run.retention.place_faults(ledger, stores.values()).values()
     if moved := [fault for fault in faults if not isinstance(fault, StoreFailed)]:
         raise moved[0]
-    unknown = warn_of_unknown(rulebook.entries, names, run.retention) if run.datasets.selects_all else ()
+    with ledger.database.one_moment():
+        entries, rules = rulebook.entries, rulebook.rules(names, run.as_of)
+        # their remaining transactions are counted
+        realms = tuple(name for name, realm in ledger.realms.all().items() if realm.status in ("PURGING", "PURGED"))
+    unknown = warn_of_unknown(entries, names, run.retention) if run.datasets.selects_all else ()
     for warning in (*rulebook.unreadable.values(), *rulebook.drifted, *unknown):
         run.log.warning(warning)
-    rules, again = rulebook.rules(names, run.as_of), run.retention.settings.hidden_again
-    # their remaining transactions are counted
-    realms = tuple(name for name, realm in ledger.realms.all().items() if realm.status in ("PURGING", "PURGED"))
+    again = run.retention.settings.hidden_again
     already = write_already_marked(ledger, rules.policies, datasets, run.folder, again, realms)
     verdicts = Verdicts(rules.policies, rules.holds, rules.versions, run.as_of, already, realms)
     columns = sorted({*columns_for(rules.policies, datasets, rules.holds), "bytes", *TIMES})
@@ -437,9 +440,11 @@ def page_of(evaluation: Evaluation, run: Step, ledger: Ledger) -> Metadata:
     marked = evaluation.marked
     swept = sum(amount for amount, _ in marked.swept.values())
     verdicts, reasons = verdict_metadata(evaluation.sums, marked.swept), reason_metadata(evaluation.reasons)
+    with ledger.database.one_moment():
+        pending, totals = Fates.recorded(ledger, run.as_of).pending(ledger), ledger.states.totals()
     data = {
-        **pending_metadata(Fates.recorded(ledger, run.as_of).pending(ledger), run.as_of),
-        **totals_metadata(ledger.states.totals()),
+        **pending_metadata(pending, run.as_of),
+        **totals_metadata(totals),
         "newly_marked": marked.new,
         "marked_before": marked.known - swept,
         "swept_before": swept,

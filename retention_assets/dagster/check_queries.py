@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property, partial
 from itertools import starmap
 
@@ -23,7 +24,7 @@ from retention_assets.frames.log import NAME, TIMES, faults_of, is_in_log
 from retention_assets.frames.views.latest_views import COLUMNS, NEEDED
 from retention_assets.ledger import Ledger, invariants
 from retention_assets.ledger.book import kept_realms
-from retention_assets.ledger.evaluations import SWEPT_BEFORE, Publication
+from retention_assets.ledger.evaluations import SWEPT_BEFORE, Objection, Publication, StandingViolation
 from retention_assets.ledger.histories import UNDELETED
 from retention_assets.ledger.invariants import CheckResult, Invariant, Violation, check_result
 from retention_assets.ledger.mark_rows import schema_of
@@ -69,11 +70,34 @@ class Check:
 
 
 @dataclass(frozen=True)
+class EarlierFindings:
+    """What the ledger knows before the checks of a step: objections, violations, looks at everything, and publications of
+    the step's asset, or of verdicts.
+    """
+
+    objections: Sequence[Objection]
+    violations: Sequence[StandingViolation]
+    whole_looks: Mapping[str, datetime]
+    published: Sequence[Publication]
+
+
+@dataclass(frozen=True)
 class CheckScope:
     """Step whose checks are evaluated, with its ledger open; what several checks ask for is looked up once."""
 
     run: Step
     ledger: Ledger
+
+    @property
+    def is_of_present_datasets(self) -> bool:
+        return self.run.key.path[-1] in OF_PRESENT_DATASETS
+
+    @cached_property
+    def before(self) -> EarlierFindings:
+        ledger, asset = self.ledger, self.run.asset if self.is_of_present_datasets else self.asset("candidate_marks")
+        with ledger.database.one_moment():
+            violations = ledger.violations.standing(), ledger.violations.whole_looks()
+            return EarlierFindings(ledger.objections.standing(), *violations, ledger.publications.of(asset))
 
     def asset(self, name: str) -> str:
         return self.run.sibling(name).to_user_string()
@@ -85,22 +109,22 @@ class CheckScope:
     @cached_property
     def looked_at(self) -> frozenset[str] | None:
         """Datasets that the step published, or is about; None for everything that is published."""
-        is_present = self.run.key.path[-1] in OF_PRESENT_DATASETS
-        asset = self.run.asset if is_present else self.asset("candidate_marks")
-        own = [entry.dataset for entry in self.ledger.publications.by(asset, self.run.runs)] if is_present else []
-        published = self.ledger.publications.datasets(asset)
+        published, runs = [entry.dataset for entry in self.before.published], self.run.runs
+        own = [entry.dataset for entry in self.before.published if self.is_of_present_datasets and entry.run in runs]
         chosen = frozenset(self.run.datasets.select(own or published))
         return None if chosen.issuperset(published) else chosen
 
     @cached_property
     def judged(self) -> list[Publication]:
         """Verdicts of this run, or else the newest ones, without datasets whose log was read anew since."""
-        sources = {source.folder: source.datasets for source in self.run.sources(self.ledger, "candidate_marks")}
-        with self.ledger.database.reading() as connection:
-            newer = invariants.published_since(connection, self.asset("transaction_log"), self.asset("candidate_marks"))
+        log, verdicts = self.asset("transaction_log"), self.asset("candidate_marks")
+        with self.ledger.database.one_moment(), self.ledger.database.reading() as connection:
+            sources = {source.folder: source.datasets for source in self.run.sources(self.ledger, "candidate_marks")}
+            newer = invariants.published_since(connection, log, verdicts)
+            published = self.ledger.publications.of(verdicts)
         return [
             entry
-            for entry in self.ledger.publications.of(self.asset("candidate_marks"))
+            for entry in published
             if entry.folder in sources
             and entry.dataset in (sources[entry.folder] or (entry.dataset,))
             and entry.dataset not in newer
@@ -240,10 +264,12 @@ def _chosen(scope: CheckScope) -> Sequence[str] | None:
 
 def _readable_but_swept(scope: CheckScope) -> Iterator[Violation]:
     ledger = scope.ledger
-    visible_from = ledger.visibility.of_all()
-    logs = {entry.dataset: entry.folder for entry in ledger.publications.of(scope.asset("transaction_log"), visible_from)}
+    with ledger.database.one_moment():
+        visible_from = ledger.visibility.of_all()
+        logs = {entry.dataset: entry.folder for entry in ledger.publications.of(scope.asset("transaction_log"), visible_from)}
+        views = ledger.publications.of(scope.asset("branch_views"), scope.run.datasets.select(logs))
     groups: dict[tuple[str, str], list[str]] = {}
-    for entry in ledger.publications.of(scope.asset("branch_views"), scope.run.datasets.select(logs)):
+    for entry in views:
         groups.setdefault((entry.folder, logs[entry.dataset]), []).append(entry.dataset)
     for (folder, of_log), names in sorted(groups.items()):
         for at in range(0, len(names), _DATASETS_AT_ONCE):

@@ -15,7 +15,7 @@ from typing import Any
 
 import dagster as dg
 
-from retention_assets.dagster.check_queries import CHECKS, OF_PRESENT_DATASETS, Check, CheckScope
+from retention_assets.dagster.check_queries import CHECKS, Check, CheckScope
 from retention_assets.dagster.step import Step
 from retention_assets.datasets import DatasetFilter, store_of
 from retention_assets.evaluation.changes import Listing
@@ -96,9 +96,9 @@ def query(scope: CheckScope, check: Check) -> CheckResult:
     if not check.blocking or check not in CHECKS["candidate_marks"]:
         return check.ask(scope)
     run, ledger = scope.run, scope.ledger
-    asset = scope.asset("candidate_marks")
-    by_run = () if run.is_whole else ledger.publications.by(asset, [run.run.run_id])
-    judged = run.datasets.select([publication.dataset for publication in by_run or ledger.publications.of(asset)])
+    published = scope.before.published
+    by_run = [] if run.is_whole else [entry for entry in published if entry.run == run.run.run_id]
+    judged = run.datasets.select([entry.dataset for entry in by_run or published])
     try:
         result = check.ask(scope)
     except Exception as error:
@@ -111,15 +111,15 @@ def query(scope: CheckScope, check: Check) -> CheckResult:
         wrong = dict.fromkeys(judged, everywhere.what) | wrong
     if wrong:
         ledger.objections.object(wrong, check.name, run.actor)
-    ledger.objections.withdraw(set(judged) - wrong.keys(), check.name, run.actor)
+    ledger.objections.withdraw(set(judged) - wrong.keys(), check.name, run.actor, scope.before.objections)
     return result
 
 
 def _joined_with_record(scope: CheckScope, check: Check, result: CheckResult) -> CheckResult:
     run, ledger = scope.run, scope.ledger
     looked_at = None if check.noun == "store" else scope.looked_at
-    may_be_gone = check.noun == "dataset" and run.key.path[-1] in OF_PRESENT_DATASETS
-    last = ledger.violations.whole_look(check.name)
+    may_be_gone = check.noun == "dataset" and scope.is_of_present_datasets
+    last = scope.before.whole_looks.get(check.name)
     is_old = last is None or last <= run.as_of - _WHOLE_LOOK
     if is_old and looked_at is not None:
         whole = replace(scope, run=replace(run, is_whole=True, datasets=DatasetFilter()))
@@ -133,7 +133,7 @@ def _joined_with_record(scope: CheckScope, check: Check, result: CheckResult) ->
         present = {name: violation for name, violation in result.by_dataset.items() if name not in vanished}
         shown = tuple(violation for violation in result.shown if violation.dataset not in vanished)
         result = replace(result, by_dataset=present, shown=shown)
-    standing = ledger.violations.update(check.name, result.by_dataset, looked_at, run.as_of, run.actor)
+    standing = ledger.violations.update(check.name, result.by_dataset, looked_at, run.as_of, run.actor, scope.before.violations)
     if may_be_gone:
         vanished = _vanished(scope, [row.dataset for row in standing if row.dataset not in result.by_dataset])
         ledger.violations.end(check.name, vanished, run.as_of)

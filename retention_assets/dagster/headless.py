@@ -64,7 +64,8 @@ def run_job(
         result = definition.execute_in_process(
             run_config=config, instance=instance, raise_on_error=False, run_id=run_id, tags=tags
         )
-        waiting = Waiting.of(Fates.recorded(ledger, at).pending(ledger), at)
+        with ledger.database.one_moment():
+            waiting = Waiting.of(Fates.recorded(ledger, at).pending(ledger), at)
     said = {
         event.asset_key.path[-1]: plain_metadata(event.materialization.metadata)
         for event in result.all_events

@@ -181,7 +181,7 @@ class RetentionAsset:
     def do(self, step: Step) -> tuple[Metadata, list[DatasetPage]]:
         """Do the work of a step, in a warehouse that belongs to its ledger; its metadata, and pages of single datasets."""
         with step.within_ledger() as (opened, ledger):
-            opened.warehouse.head_file.check_owner(ledger.database)
+            opened.warehouse.head_file.check_owner(ledger.id)
             metadata = self.work(opened, ledger)
             if self.pages is None or WITHOUT_PAGES.items() <= step.run.tags.items():
                 return metadata, []

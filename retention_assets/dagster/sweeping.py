@@ -17,6 +17,7 @@ from retention_assets.errors import Refused
 from retention_assets.evaluation.fates import Fates
 from retention_assets.evaluation.rules_in_force import load_rules
 from retention_assets.ledger import Ledger
+from retention_assets.ledger.mark_rows import OPENED
 from retention_assets.ledger.states import LastSweep, PendingGroup, Totals, Waiting
 from retention_assets.ledger.trash import AsideSum
 from retention_assets.outcomes import Order, Outcome
@@ -150,8 +151,8 @@ def swept_transactions(run: Step, ledger: Ledger) -> Metadata:
     """
     confirmed = read_confirmed(run.run.tags[TAG]) if TAG in run.run.tags else None
     rulebook = load_rules(ledger, run.retention, run.actor, run.given_as_of)
-    pending = {row.dataset: row for row in ledger.marks.to_sweep(run.as_of)}
-    due = {name: pending[name] for name in run.datasets.select(pending)}
+    work = {row.dataset: row for row in ledger.marks.to_sweep(run.as_of)}
+    due = {name: work[name] for name in run.datasets.select(work)}
     stores = run.retention.stores(by_store(due))
     door = Door(run.retention, ledger, rulebook, stores, run.as_of, run.given_as_of)
     admission = door.admit(Order.DELETE, [*due.values()], [Question.BRAKE] if run.accept_large else ())
@@ -176,8 +177,10 @@ def swept_transactions(run: Step, ledger: Ledger) -> Metadata:
             swept = sweep_in_tasks(spark, task, wanted, SweepWatch(ledger, rulebook, run.actor, stop, tell))
     # where nothing was due and nothing came back there is nothing to report
     results = [*refused_results(refused), *(result for result in swept if due[result.dataset].is_due or result.is_touched)]
-    objections = {row.dataset for row in ledger.objections.standing()}
-    spared = ledger.pending.spared([result.dataset for result in results if result.outcomes[Outcome.SPARED]], run.actor)
+    with ledger.database.one_moment():
+        objections, last = {row.dataset for row in ledger.objections.standing()}, ledger.states.last_sweep()
+        spared = ledger.pending.spared([result.dataset for result in results if result.outcomes[Outcome.SPARED]], run.actor)
+        pending = Fates.recorded(ledger, run.as_of).pending(ledger)
     for result in results:
         for message in (result.refused, result.skipped, *result.errors, *result.warnings):
             if message:
@@ -190,7 +193,7 @@ def swept_transactions(run: Step, ledger: Ledger) -> Metadata:
     rows, numbers = list(map(_row, shown)), {name: sum(_row(result)[name] for result in results) for name in _NUMBERS}
     spared_rows = spared_metadata(spared)
     data = {
-        **pending_metadata(Fates.recorded(ledger, run.as_of).pending(ledger), run.as_of),
+        **pending_metadata(pending, run.as_of),
         "objections": len(objections),
         "by_dataset": rows,
         "spared_at_the_door": spared_rows,
@@ -203,7 +206,7 @@ def swept_transactions(run: Step, ledger: Ledger) -> Metadata:
         "as_of": run.as_of.isoformat(),
         "ordered_by": run.actor,
     }
-    summary = sweep_summary(rows, numbers, skipped, objections, run.actor, ledger.states.last_sweep())
+    summary = sweep_summary(rows, numbers, skipped, objections, run.actor, last)
     plotted = {name.replace("_", " "): numbers[name] for name in _NUMBERS if name in _PLOTTED or numbers[name]}
     sizes = {f"{name} (KiB)": kib(plotted.pop(f"bytes {name}", 0)) for name in ("freed", "hidden", "set aside")}
     lists = {"by dataset": rows, "spared, why": spared_rows}
@@ -268,9 +271,10 @@ class _State:
 
     @classmethod
     def read(cls, ledger: Ledger, as_of: datetime) -> "_State":
-        fates, failing = Fates.recorded(ledger, as_of), sorted({row.check for row in ledger.violations.standing()})
         states = ledger.states
-        return cls(as_of, fates, fates.pending(ledger), states.totals(), states.last_sweep(), failing, ledger.trash.sums())
+        with ledger.database.one_moment():
+            fates, failing = Fates.recorded(ledger, as_of), sorted({row.check for row in ledger.violations.standing()})
+            return cls(as_of, fates, fates.pending(ledger), states.totals(), states.last_sweep(), failing, ledger.trash.sums())
 
     @property
     def data(self) -> dict[str, Any]:
@@ -283,10 +287,11 @@ class _State:
 
 def _state_page(state: _State, ledger: Ledger, entries: Mapping[str, Any]) -> tuple[DayReport, Plots, Metadata]:
     day, totals = state.as_of.astimezone(UTC).date(), state.totals
-    report = replace(day_report(ledger, day), realms=reported_realms(ledger))
-    freed = ledger.pending.freed(since(day))
+    with ledger.database.one_moment():
+        report = replace(day_report(ledger, day), realms=reported_realms(ledger))
+        freed = ledger.pending.freed(since(day))
+        due = ledger.marks.table(None, OPENED, state.as_of + timedelta(days=_DAYS_AHEAD), first=MOST_SHOWN).to_pylist()
     plots = plots_of(freed, state.waiting, day, state.as_of)
-    due = ledger.pending.next_due(state.as_of + timedelta(days=_DAYS_AHEAD), MOST_SHOWN)
     coming = upcoming_rows((row, state.fates.of(row)) for row in due)
     week = week_rows(group for group in freed if group.as_of > state.as_of - timedelta(days=_WEEK))
     marked, total = Waiting.of(state.waiting, state.as_of), report.total

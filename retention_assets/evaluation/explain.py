@@ -44,7 +44,7 @@ from retention_assets.ledger import Ledger
 from retention_assets.ledger.histories import UNDELETED, TransactionLife, message_about
 from retention_assets.ledger.mark_rows import MARK_ROWS
 from retention_assets.policy.durations import from_micros, micros, minute_in_utc, text_of
-from retention_assets.policy.model import Policy, named_holds
+from retention_assets.policy.model import Keeper, Policy
 from retention_assets.policy.selection import PERIODS
 from retention_assets.policy.sentences import DELETED, SCHEDULED, count, sentence
 from retention_assets.stores.protocol import WITNESS, FindData
@@ -176,7 +176,7 @@ def explain_with_ledger(
     find_data: FindData | None = None,
 ) -> ExplainedTransaction:
     """Explain a transaction with what the ledger knows; one that is in no log any more may still be known there."""
-    holds = named_holds(keepers_about(rules.holds, dataset, log.attributes if log else {}, as_of))
+    holds = keepers_about(rules.holds, dataset, log.attributes if log else {}, as_of).holds
     known = ledger is not None and bool(ledger.histories.of(dataset, [transaction]))
     explanation = None
     if log is not None and not (known and pc.index(log.transactions["transaction"], transaction).as_py() < 0):
@@ -379,7 +379,8 @@ def summarize_dataset(
     if log is None:
         return DatasetSummary(dataset, as_of, states=_count(marks, "status"), next_due=_next_due(marks, fates, ()))
     policies = [policy for policy in rules.policies if selects_dataset(policy.datasets, dataset, log.attributes)]
-    keepers = keepers_about(rules.holds, dataset, log.attributes, as_of)
+    about = keepers_about(rules.holds, dataset, log.attributes, as_of)
+    keepers: list[Keeper] = [*about.holds, *about.rules]
     verdicts = candidate_marks(log.transactions, log.datasets, policies, keepers, as_of, _already_marked(ledger, dataset))
     states = _states(log.transactions, marks, verdicts["verdict"].cast(pa.string()))
     judged = log.transactions.select(_ROW).append_column("state", states).append_column("reasons", verdicts["reasons"])

@@ -17,7 +17,7 @@ from retention_assets.frames.log import keepers_about, selects_name, sums_by
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.states import PendingGroup
 from retention_assets.policy.book import Stored, item_of
-from retention_assets.policy.model import Hold, Keeper, Policy, RetainRule, named_holds
+from retention_assets.policy.model import Hold, Keeper, Policy, RetainRule
 from retention_assets.policy.realms import realm_of
 from retention_assets.policy.sentences import message_of
 
@@ -49,8 +49,8 @@ class Fates:
     def __init__(self, book: Sequence[Stored], keepers: Sequence[Keeper], as_of: datetime) -> None:
         live = [keeper for keeper in keepers if keeper.is_live(as_of)]
         # Names of keepers whose answer needs the log: its attributes, or the lines of a retain rule.
-        rules = [rule.name for rule in live if isinstance(rule, RetainRule)]
-        self.unclear = (*(hold.name or "" for hold in named_holds(live) if hold.datasets.with_), *rules)
+        unclear = (keeper for keeper in live if isinstance(keeper, RetainRule) or keeper.datasets.with_)
+        self.unclear = tuple(keeper.name or "" for keeper in unclear)
         in_force = [entry for entry in book if not entry.revoked]
         items = [item_of(entry.name, entry.content) for entry in in_force]
         versions = {(entry.name, entry.version) for entry in in_force}
@@ -58,7 +58,7 @@ class Fates:
 
         @cache
         def holds_of(dataset: str) -> tuple[Hold, ...]:
-            return named_holds(keepers_about(live, dataset, {}, as_of))
+            return keepers_about(live, dataset, {}, as_of).holds
 
         @cache
         def due_of(dataset: str, policy: str, version: int, marked_at: datetime, due_at: datetime) -> datetime | None:

@@ -7,7 +7,6 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -34,7 +33,8 @@ class Keepers:
     @classmethod
     def of_settings(cls, ledger: Ledger | None, settings: Settings) -> Self:
         """Go by the policy files of the settings, if there are any, and by the recorded keepers of other folders."""
-        return cls(ledger, partial(keepers_in_files, settings), frozenset(folders_of_policies(settings)))
+        folders = frozenset(folders_of_policies(settings))
+        return cls(ledger, lambda: read_policies(settings).holds if files_of(settings) else (), folders)
 
     @classmethod
     def of_run(cls, ledger: Ledger, settings: Settings, kept: Sequence[Keeper]) -> Self:
@@ -49,10 +49,6 @@ class Keepers:
         keepers += [keeper for keeper in (*self.kept, *others) if keeper not in keepers]
         keepers += [*recorded.placed, *(recorded.purged if in_purged_realms else ())]
         return tuple(keeper for keeper in keepers if keeper.is_live(as_of))
-
-
-def keepers_in_files(settings: Settings) -> tuple[Keeper, ...]:
-    return read_policies(settings).holds if files_of(settings) else ()
 
 
 def files_of(settings: Settings) -> list[Path]:

@@ -16,7 +16,7 @@ from retention_assets.evaluation.lives import held_rows
 from retention_assets.evaluation.past_views import BranchAsOf, ViewRow, hidden_sentence, views_at
 from retention_assets.frames.log import LIVING, is_in_log, keepers_about
 from retention_assets.policy.durations import Duration, text_of
-from retention_assets.policy.model import Hold, named_holds
+from retention_assets.policy.model import Hold
 
 # time that reading is expected to last
 READING = Duration(seconds=600)
@@ -99,7 +99,7 @@ def readable(
         # Read last: a sweep raises the visibility mark before it deletes.
         visible_from = ledger.visibility.of(dataset) if ledger else None
         keepers = Keepers.of_settings(ledger, environment.settings).in_force(now)
-        holds = named_holds(keepers_about(keepers, dataset, lines.attributes, now))
+        holds = keepers_about(keepers, dataset, lines.attributes, now).holds
     question = _Question(dataset, at or now, lasting.after(now), visible_from)
     branches = [_answer(question, view, marks) for view in views_at(lines.transactions, question.instant, branch)]
     named = () if visible_from is None else tuple(_by_name(lines.transactions, holds, marks, now))

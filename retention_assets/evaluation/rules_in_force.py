@@ -128,13 +128,14 @@ class Rulebook:
         Of several policies that select a transaction the first is named: in the order of the files, then by name.
         """
         place = {item.name: number for number, item in enumerate(items_of(self.files))}
-        book = sorted(self.in_force, key=lambda entry: (place.get(entry.name, len(place)), entry.name))
-        items = _sorted_by_kind(map(_item, book), self.keepers.in_force(as_of))
-        rules = rules_for(items, datasets, self.settings)
+        with self.ledger.database.one_moment():
+            in_force, keepers, realms = self.in_force, self.keepers.in_force(as_of), self.ledger.realms.all().values()
+        book = sorted(in_force, key=lambda entry: (place.get(entry.name, len(place)), entry.name))
+        rules = rules_for(_sorted_by_kind(map(_item, book), keepers), datasets, self.settings)
         # none with less grace than the settings allow
         purges = tuple(
             purge_of(realm.name, self.settings.realms.grace_of(realm.grace), self.settings.realms.undo)
-            for realm in self.ledger.realms.all().values()
+            for realm in realms
             if realm.status == "PURGING"
         )
         versions = {entry.name: entry.version for entry in book} | {purge.name: 1 for purge in purges}
@@ -164,7 +165,7 @@ def policies_to_accept(ledger: Ledger, files: Policies, settings: Settings) -> d
     """Describe files and book that have nothing in common; None where they have something, or nothing was loaded yet."""
     if ledger.policy_book.loaded_files() & {str(file.resolve()) for file in files_of(settings)}:
         return None
-    entries, holds = [item.name for item in items_of(files)], _recorded(ledger)
+    entries, holds = [item.name for item in items_of(files)], [row.keeper for row in ledger.holds.recorded().files]
     book = [entry.name for entry in ledger.policy_book.in_force() if entry.system]
     if not (book or holds) or set(entries) & set(book) or any(hold in holds for hold in files.holds):
         return None
@@ -183,12 +184,8 @@ def _unaccepted_rulebook(ledger: Ledger, record: Ledger, files: Policies, settin
         "`policies` in the settings to the right folder. If this is the right one, run `retention audit accept --policies "
         "--reason …`, which revokes the earlier policies."
     )
-    kept = [keeper for keeper in _recorded(record) if keeper not in files.holds]
+    kept = [row.keeper for row in record.holds.recorded().files if row.keeper not in files.holds]
     return Rulebook(ledger, settings, files, Keepers.of_run(ledger, settings, kept), unaccepted=fault)
-
-
-def _recorded(ledger: Ledger) -> list[Keeper]:
-    return [row.keeper for row in ledger.holds.recorded().files]
 
 
 def load_rulebook(

@@ -5,18 +5,18 @@ before children. Soundness is decided in soundness.py. Marks are matched with tr
 reuse ids, and so may a rewritten log.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.frames.arrays import NEVER, Bools, Ints, as_micros, changes, flags, integers, join_chunks, keys_of
-from retention_assets.policy.globs import matches, protects
-from retention_assets.policy.model import Datasets, Keeper
+from retention_assets.policy.globs import is_literal, matches, matching, protecting, protects
+from retention_assets.policy.model import Datasets, Hold, Keeper, RetainRule
 from retention_assets.policy.realms import REALM, has_attributes
 
 INSTANT = pa.timestamp("us", tz="UTC")
@@ -211,17 +211,63 @@ def selects_name(datasets: Datasets, name: str) -> bool:
     return matches(name, datasets.include) and not protects(name, datasets.exclude)
 
 
+class DatasetKeepers(NamedTuple):
+    """Keepers about one dataset: holds keep by name, retain rules by a look at the log."""
+
+    holds: tuple[Hold, ...]
+    rules: tuple[RetainRule, ...]
+
+
 def keepers_about(
     keepers: Iterable[Keeper], dataset: str, attributes: Mapping[str, str] | None, as_of: datetime
-) -> list[Keeper]:
+) -> DatasetKeepers:
     """Return the keepers that are in force about a dataset. A dataset of unknown attributes (None) may have had any."""
-    return [keeper for keeper in keepers if keeper.is_live(as_of) and holds_dataset(keeper, dataset, attributes)]
+    about = [keeper for keeper in keepers if keeper.is_live(as_of) and holds_dataset(keeper, dataset, attributes)]
+    holds = (keeper for keeper in about if isinstance(keeper, Hold))
+    return DatasetKeepers(tuple(holds), tuple(keeper for keeper in about if isinstance(keeper, RetainRule)))
 
 
 def holds_dataset(keeper: Keeper, name: str, attributes: Mapping[str, str] | None) -> bool:
     # In a hold an exclude is what lets go, so it means no more than it says.
     is_named = protects(name, keeper.datasets.include) and not matches(name, keeper.datasets.exclude)
     return is_named and (attributes is None or has_attributes(attributes, keeper.datasets.with_))
+
+
+def datasets_chosen_by(
+    log: pa.Table, bounds: Ints, datasets: pa.Table, choosers: Sequence[Datasets], are_holds: bool = False
+) -> Bools:
+    """Datasets of the batch that each chooser is about: a matrix of datasets x choosers."""
+    include, exclude = (protecting, matching) if are_holds else (matching, protecting)
+    names: list[str] = log["dataset"].take(pa.array(bounds[:-1])).cast(pa.string()).to_pylist()
+    chosen = np.zeros((len(names), len(choosers)), dtype=bool)
+    attributes: dict[str, dict[str, str]] = {}
+    if any(chooser.with_ for chooser in choosers):
+        attributes = {
+            name: dict(pairs or ())
+            for name, pairs in zip(datasets["dataset"].to_pylist(), datasets["attributes"].to_pylist(), strict=True)
+        }
+    place = {name: row for row, name in enumerate(names)}
+    for number, chooser in enumerate(choosers):
+        chosen[_rows_of_globs(chooser.include, names, place, include), number] = True
+        chosen[_rows_of_globs(chooser.exclude, names, place, exclude), number] = False
+        if chooser.with_:
+            has = [has_attributes(attributes.get(name, {}), chooser.with_) for name in names]
+            chosen[:, number] &= np.array(has, dtype=bool)
+    return chosen
+
+
+def _rows_of_globs(
+    globs: Sequence[str],
+    names: Sequence[str],
+    place: dict[str, int],
+    match: Callable[[Sequence[str], Iterable[str]], list[bool]],
+) -> list[int]:
+    # Literal names are looked up, so a policy about one dataset costs one look-up.
+    rows = [place[glob] for glob in globs if glob in place]
+    patterns = [glob for glob in globs if not (is_literal(glob) and (match is matching or glob.isascii()))]
+    if patterns:
+        rows += [row for row, matched in enumerate(match(names, patterns)) if matched]
+    return rows
 
 
 def bounds_of(log: pa.Table) -> Ints:

@@ -94,9 +94,10 @@ class PolicyBook(LedgerPart):
         return decisions
 
     def loaded_files(self) -> set[str]:
-        current = {(entry.name, entry.version) for entry in self.in_force() if entry.system}
         query = select(AUDIT.c.policy, AUDIT.c.policy_version, AUDIT.c.detail).where(AUDIT.c.deed == ActType.POLICY)
-        rows = self.rows_among(query, AUDIT.c.policy, (name for name, _ in current))
+        with self.database.one_moment():
+            current = {(entry.name, entry.version) for entry in self.in_force() if entry.system}
+            rows = self.rows_among(query, AUDIT.c.policy, (name for name, _ in current))
         return {file for *key, detail in rows if tuple(key) in current for file in detail_in(detail).get("files", ())}
 
     @audited
@@ -132,9 +133,10 @@ class PolicyBook(LedgerPart):
         return _append(tx, replace(_ended(stored, actor, tx.present()), system=False), reason)
 
     def orphaned(self) -> list[Orphaned]:
-        current = {(entry.name, entry.version) for entry in self.in_force()}
         version = (MARKS.c.policy, MARKS.c.policy_version)
-        rows = self.rows(select(*version, func.count()).where(text(OPEN)).group_by(*version).order_by(*version))
+        with self.database.one_moment():
+            current = {(entry.name, entry.version) for entry in self.in_force()}
+            rows = self.rows(select(*version, func.count()).where(text(OPEN)).group_by(*version).order_by(*version))
         return [Orphaned(*row) for row in rows if row[:2] not in current and not row.policy.startswith("::")]
 
 
@@ -291,7 +293,8 @@ class Holds(LedgerPart):
                 FileKeeper(stored("A row of file_holds", row.content, _KEEPER.validate_json), row.came_at, folders_of(row))
                 for row in connection.execute(_live())
             ]
-            return RecordedKeepers(files, placed_holds(connection, as_of), [*map(purged_hold, kept_realms(connection))])
+            placed = [hold_in(row) for row in connection.execute(placed_holds(as_of))]
+            return RecordedKeepers(files, placed, [*map(purged_hold, kept_realms(connection))])
 
 
 class FileKeeper(NamedTuple):
@@ -310,11 +313,14 @@ class RecordedKeepers(NamedTuple):
     purged: Sequence[Hold] = ()
 
 
-def placed_holds(connection: Connection, as_of: datetime | ColumnElement[datetime] | None) -> list[Hold]:
+def placed_holds(as_of: datetime | ColumnElement[datetime] | None) -> Select[Any]:
+    """Query for the rows of holds that are in force at an instant; without one, also of those that have ended."""
     later = true() if as_of is None else or_(HOLDS.c.until.is_(None), HOLDS.c.until > as_of)
-    query = select(HOLDS.c.name, HOLDS.c.content).where(HOLDS.c.released_at.is_(None), later).order_by(HOLDS.c.name)
-    rows = connection.execute(query).all()
-    return [stored(f"The hold {name}", content, Hold.model_validate_json) for name, content in rows]
+    return select(HOLDS.c.name, HOLDS.c.content).where(HOLDS.c.released_at.is_(None), later).order_by(HOLDS.c.name)
+
+
+def hold_in(row: Row[Any]) -> Hold:
+    return stored(f"The hold {row.name}", row.content, Hold.model_validate_json)
 
 
 def place_in(tx: WriteTransaction, hold: Hold, actor: str) -> None:

@@ -4,6 +4,7 @@ A transaction does its work, seals the rows that it wrote and appends its acts l
 repeated.
 """
 
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -136,14 +137,36 @@ class LedgerDatabase:
 
     engine: Engine
     tell_witness: "Callable[[LedgerDatabase, Sequence[Act]], None] | None" = None
+    _thread: threading.local = field(default_factory=threading.local, init=False, repr=False, compare=False)
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
+        if (connection := self._shared) is not None:
+            yield connection
+            return
         with reading(self.engine) as connection:
             yield connection
 
+    @contextmanager
+    def one_moment(self) -> Iterator[None]:
+        """Answer all questions of this thread from one consistent state. Nothing can be written meanwhile, and what is
+        streamed is to be read to its end.
+        """
+        with self.reading() as connection:
+            before, self._thread.shared = self._shared, connection
+            try:
+                yield
+            finally:
+                self._thread.shared = before
+
+    @property
+    def _shared(self) -> Connection | None:
+        return getattr(self._thread, "shared", None)
+
     def write(self, work: Callable[[WriteTransaction], T], staged: Iterable[pa.Table] | None = None) -> T:
         """Do work in one audited transaction, repeated after conflicts. It finds `staged` rows in the table STAGED."""
+        if self._shared is not None:
+            raise ValueError("nothing can be written while questions are answered from an earlier state")
         with stage(self.engine, staged) as (attach, load):
 
             def attempt() -> tuple[T, list[Act]]:
@@ -189,9 +212,10 @@ class LedgerPart:
                     yield from stream(connection, query if part is None else query.where(column.in_(part)), schema)
 
     def rows_among(self, query: Select[Any], column: ColumnElement[Any], values: Iterable[Any]) -> list[Any]:
+        if not (wanted := sorted(set(values))):
+            return []
         with self.database.reading() as connection:
-            parts = portions(sorted(set(values)))
-            return [row for part in parts for row in connection.execute(query.where(column.in_(part)))]
+            return [row for part in portions(wanted) for row in connection.execute(query.where(column.in_(part)))]
 
 
 def audited(work: Callable[Concatenate[Part, WriteTransaction, P], T]) -> Callable[Concatenate[Part, P], T]:

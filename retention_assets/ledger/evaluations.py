@@ -208,9 +208,10 @@ class Objections(LedgerPart):
         tx.connection.execute(statement.values(raised_at=DatabaseTime()), rows)
         tx.record(act)
 
-    def withdraw(self, datasets: Iterable[str], check: str, actor: str) -> None:
-        """Withdraw a check's objections to datasets for which it now passes."""
-        standing = sorted(set(datasets) & {objection.dataset for objection in self.standing() if objection.check == check})
+    def withdraw(self, datasets: Iterable[str], check: str, actor: str, known: Collection[Objection] | None = None) -> None:
+        """Withdraw a check's objections to datasets for which it now passes. `known`: all of which that is asked."""
+        known = self.standing() if known is None else known
+        standing = sorted(set(datasets) & {objection.dataset for objection in known if objection.check == check})
         if standing:
             self._withdraw(standing, check, actor)
 
@@ -237,13 +238,23 @@ class Violations(LedgerPart):
         return [StandingViolation(*row) for row in rows]
 
     def update(
-        self, check: str, violations: Mapping[str, Violation], looked_at: Collection[str] | None, at: datetime, actor: str
+        self,
+        check: str,
+        violations: Mapping[str, Violation],
+        looked_at: Collection[str] | None,
+        at: datetime,
+        actor: str,
+        known: Collection[StandingViolation] | None = None,
     ) -> list[StandingViolation]:
-        """Record the violations of a check in `looked_at` (None: all); return what stands. Other datasets stay unchanged."""
-        before = {violation.dataset: violation for violation in self.standing(check)}
+        """Record the violations of a check in `looked_at` (None: all); return what stands. Other datasets stay unchanged.
+
+        `known`: what stood before, if somebody has asked for it.
+        """
+        known = self.standing(check) if known is None else known
+        before = {violation.dataset: violation for violation in known if violation.check == check}
         new = [violation for name, violation in violations.items() if name not in before]
-        known = {name: (violation.what, violation.times) for name, violation in before.items()}
-        changed = [one for name, one in violations.items() if name in known and (one.what, one.times) != known[name]]
+        said = {name: (violation.what, violation.times) for name, violation in before.items()}
+        changed = [one for name, one in violations.items() if name in said and (one.what, one.times) != said[name]]
         # Violations without a dataset are checked each time.
         over = [name for name in before if name not in violations and (looked_at is None or not name or name in looked_at)]
         if not (new or changed or over):
@@ -264,9 +275,9 @@ class Violations(LedgerPart):
         if names:
             self.database.write(lambda tx: _end(tx, check, names, at))
 
-    def whole_look(self, check: str) -> datetime | None:
-        query = select(WHOLE_CHECKS.c.looked_at).where(WHOLE_CHECKS.c.check_name == check)
-        return next((at for (at,) in self.rows(query)), None)
+    def whole_looks(self) -> dict[str, datetime]:
+        """When each check looked at everything last."""
+        return {check: at for check, at in self.rows(select(WHOLE_CHECKS.c.check_name, WHOLE_CHECKS.c.looked_at))}  # noqa: C416
 
     @audited
     def note_whole_look(self, tx: WriteTransaction, check: str, at: datetime) -> None:

@@ -109,14 +109,21 @@ def head_of(connection: Connection) -> LedgerHead:
     return LedgerHead(*connection.execute(select(AUDIT_HEAD.c.ledger, AUDIT_HEAD.c.position, AUDIT_HEAD.c.hash)).one())
 
 
+def owner_fault(ledger: str, noted: LedgerHead, where: str) -> str | None:
+    """Say that a noted head is another ledger's; None if it is not."""
+    if noted.ledger == ledger:
+        return None
+    return (
+        f"{where} belongs to ledger {noted.ledger}, but this is ledger {ledger}. Either another ledger writes "
+        f"there, or this ledger is a replacement. Give each ledger its own warehouse (the key warehouse). {REMEDY}"
+    )
+
+
 def head_fault(connection: Connection, noted: LedgerHead, where: str) -> str | None:
     """Explain, with a remedy, why a ledger does not contain a noted head; None if it does."""
     present = head_of(connection)
-    if noted.ledger != present.ledger:
-        return (
-            f"{where} belongs to ledger {noted.ledger}, but this is ledger {present.ledger}. Either another ledger writes "
-            f"there, or this ledger is a replacement. Give each ledger its own warehouse (the key warehouse). {REMEDY}"
-        )
+    if fault := owner_fault(present.ledger, noted, where):
+        return fault
     there = connection.execute(select(AUDIT.c.hash).where(AUDIT.c.position == noted.position)).scalar_one_or_none()
     if noted.position and there != noted.hash:
         has = "has another row there" if there else f"ends with row {present.position}"

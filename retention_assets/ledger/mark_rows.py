@@ -34,6 +34,7 @@ _UNREAD = ("changed_act", "outcome", "freed", "end_seal", "until")
 # every column of a mark, and those that most readers need
 MARK_ROW = pa.schema([(column.name, _ARROW.get(type(column.type), pa.string())) for column in MARKS.columns])
 MARK_ROWS = pa.schema([field for field in MARK_ROW if field.name not in _UNREAD])
+OPENED = ("MARKED", "SWEEPING")
 STATUSES = ("MARKED", "SWEEPING", "SWEPT", "UNMARKED", "SPARED", "RESTORED")
 # tell the life of a transaction and its end
 OUTCOMES = ("id", "dataset", "transaction", *TIMES, "outcome")
@@ -46,6 +47,8 @@ class Asked(TypedDict, total=False):
     to_sweep_by: datetime
     names: NameRange
     columns: Sequence[str]
+    # at most so many, those that are due first
+    first: int
 
 
 class MarkReader(LedgerPart):
@@ -62,6 +65,8 @@ class MarkReader(LedgerPart):
         columns, to_sweep_by = asked.get("columns", MARK_ROWS.names), asked.get("to_sweep_by")
         query = _select(columns).where(asked.get("names", ALL_NAMES).condition())
         query = query if due_by is None else query.where(MARKS.c.due_at <= due_by)
+        if "first" in asked:
+            query = query.order_by(MARKS.c.due_at, MARKS.c.dataset, MARKS.c.transaction).limit(asked["first"])
         if hidden_again := asked.get("hidden_again"):
             query = query.where(~only_hidden(MARKS, hidden_again))
         if datasets is not None and "id" in columns:
@@ -119,7 +124,7 @@ def _states(statuses: Iterable[str] | None) -> list[ColumnElement[bool]]:
     if statuses is None:
         return [true()]
     wanted, states = set(statuses), list[ColumnElement[bool]]()
-    if opened := wanted & {"MARKED", "SWEEPING"}:
+    if opened := wanted.intersection(OPENED):
         is_shown = true() if len(opened) == 2 else IS_BEGUN if "SWEEPING" in opened else ~IS_BEGUN
         states.append(and_(text(OPEN), is_shown))
     for condition, own in ((SWEPT, {"SWEPT"}), (OVER, {"UNMARKED", "SPARED", "RESTORED"})):

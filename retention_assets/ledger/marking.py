@@ -287,10 +287,11 @@ class Marks(MarkReader):
         query = query.group_by(MARKS.c.dataset).order_by(MARKS.c.dataset)
         over = func.sum(case((or_(IS_BEGUN, MARKS.c.until <= as_of), 1), else_=0))
         aside = select(MARKS.c.dataset, over).select_from(SHOWN_MARKS).where(text(f"marks.{ASIDE}"))
-        due, in_trash = (
-            self.rows(each) if datasets is None else self.rows_among(each, MARKS.c.dataset, datasets)
-            for each in (query, aside.group_by(MARKS.c.dataset))
-        )
+        with self.database.one_moment():
+            due, in_trash = (
+                self.rows(each) if datasets is None else self.rows_among(each, MARKS.c.dataset, datasets)
+                for each in (query, aside.group_by(MARKS.c.dataset))
+            )
         work = {name: PendingSweep(name, *map(int, counted)) for name, *counted in due}
         work |= {name: work.get(name, PendingSweep(name))._replace(aside=int(amount)) for name, amount in in_trash}
         return [work[name] for name in sorted(work)]

@@ -15,7 +15,7 @@ from retention_assets.ledger.database import LedgerPart
 from retention_assets.ledger.evaluations import Objections, VerdictCount, counts_of
 from retention_assets.ledger.reports import SPARED
 from retention_assets.ledger.schema import BATCHES, EVALUATIONS, MARKS, OPEN, OVER, PLANNED, PLANS, REPORTS
-from retention_assets.ledger.steps import IS_BEGUN, SHOWN, SHOWN_MARKS, members_of
+from retention_assets.ledger.steps import IS_BEGUN, SHOWN_MARKS, members_of
 from retention_assets.outcomes import Order
 from retention_assets.sql.columns import ByteSum
 from retention_assets.sql.transactions import portions
@@ -117,18 +117,10 @@ class PendingMarks(LedgerPart):
             for due_at, policy, marked_at, sweeping, dataset, version, amount, size in rows
         ]
 
-    def oldest(self, datasets: Sequence[str]) -> list[Mapping[str, Any]]:
+    def oldest(self, datasets: Iterable[str]) -> list[int]:
+        """Id of the oldest open mark of each dataset."""
         first = select(func.min(MARKS.c.id)).where(text(OPEN)).group_by(MARKS.c.dataset)
-        query = select(*SHOWN.values()).select_from(SHOWN_MARKS)
-        queries = [query.where(MARKS.c.id.in_(first.where(MARKS.c.dataset.in_(part)))) for part in portions(datasets)]
-        with self.database.reading() as connection:
-            return [dict(row) for query in queries for row in connection.execute(query).mappings()]
-
-    def next_due(self, until: datetime, most: int) -> list[Mapping[str, Any]]:
-        """First open marks that are due until an instant."""
-        query = select(*SHOWN.values()).select_from(SHOWN_MARKS).where(text(OPEN), MARKS.c.due_at <= until)
-        rows = self.rows(query.order_by(MARKS.c.due_at, MARKS.c.dataset, MARKS.c.transaction).limit(most))
-        return [dict(row._mapping) for row in rows]
+        return [mark for (mark,) in self.rows_among(first, MARKS.c.dataset, datasets)]
 
     def freed(self, since: datetime) -> list[FreedGroup]:
         gone = _deleted(since)

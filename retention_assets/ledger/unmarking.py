@@ -11,7 +11,7 @@ from sqlalchemy import ColumnElement, Row, and_, func, select, text, true
 
 from retention_assets.errors import Refused
 from retention_assets.ledger.audit.chain import Act, ActType
-from retention_assets.ledger.book import place_in, placed_holds
+from retention_assets.ledger.book import hold_in, place_in, placed_holds
 from retention_assets.ledger.database import LedgerPart, WriteTransaction, audited
 from retention_assets.ledger.evaluations import request_evaluations
 from retention_assets.ledger.reports import count_unmarked
@@ -159,7 +159,7 @@ def take_back(tx: WriteTransaction, act: Act, conditions: Iterable[ColumnElement
 def place_once(tx: WriteTransaction, hold: Hold, actor: str, named: bool) -> tuple[str, bool]:
     # Returns the name, and whether the hold was placed or an equal one is in force. The lock covers all holds.
     tx.lock_chain()
-    live = placed_holds(tx.connection, DatabaseTime())
+    live = [hold_in(row) for row in tx.connection.execute(placed_holds(DatabaseTime()))]
     for other in live:
         if _is_about(other) == _is_about(hold) and (not named or other.name == hold.name):
             return other.name or "", False

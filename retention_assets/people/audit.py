@@ -211,7 +211,7 @@ def _accept_store(name: str, request: AcceptRequest, environment: Environment, l
         remedy = did_you_mean(name, names) or f"The settings have {', '.join(names) or 'no store'}."
         raise BadInput(Problem("is no store of the settings", key="store", value=f"'{name}'", remedy=remedy))
     known = ledger.places.newest()
-    fault, place = other_place(ledger, store, known.get(name)), place_of_store(store, claim=True)
+    fault, place = other_place(ledger.id, store, known.get(name)), place_of_store(store, claim=True)
     if fault is None or place is None:
         raise Refused(
             f"{name} is at its known place, or is new: there is nothing to accept. `retention run` notes a new store."
@@ -227,7 +227,7 @@ def _accept_store(name: str, request: AcceptRequest, environment: Environment, l
     if gone := _give_up(request, (one for one in earlier if not file or one.place != file.key)):
         ledger.database.write(lambda tx: remember_places(tx, gone, request.actor))
     # where a backup was put back without its head, no other decision is asked for
-    if file is not None and (file.other_owner(ledger.database) or (not file.heads() and file.fault(ledger.database))):
+    if file is not None and (file.other_owner(ledger.id) or (not file.heads() and file.fault(ledger.database))):
         _write([file], head)
     if file is not None:
         file.note(ledger.database)

@@ -53,7 +53,7 @@ from retention_assets.people.operation import (
 from retention_assets.people.policy_files import policies_of, rules_of
 from retention_assets.policy.durations import text_of
 from retention_assets.policy.globs import matches
-from retention_assets.policy.model import named_holds
+from retention_assets.policy.model import Hold
 from retention_assets.render.markdown import Answer, plain
 from retention_assets.render.summaries import dataset_answer, history_answer, transaction_answer
 from retention_assets.render.tables import explained_transaction, history_table
@@ -194,11 +194,11 @@ def open_history(request: HistoryRequest, environment: Environment) -> Iterator[
             notes += (f"no store of the settings has a log of {dataset}: this is what the ledger knows",)
         visible_from = ledger.visibility.of(dataset) if ledger else None
         keepers = Keepers.of_settings(ledger, environment.settings).in_force(at)
-        holds = named_holds(keepers_about(keepers, dataset, log.attributes if log else {}, at))
+        holds = keepers_about(keepers, dataset, log.attributes if log else {}, at).holds
         notes += tuple(
             f"the hold {hold.name} selects by attributes of datasets, which only a log has: name one with --log"
-            for hold in named_holds(keepers if log is None else ())
-            if hold.datasets.with_
+            for hold in (keepers if log is None else ())
+            if isinstance(hold, Hold) and hold.datasets.with_
         )
         fates = fates_of(environment, ledger, at) if ledger else None
         find = find_data(environment, dataset) if request.log is None else None

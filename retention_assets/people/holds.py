@@ -14,7 +14,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from retention_assets.clock import now
 from retention_assets.environment import Environment
 from retention_assets.errors import BadInput, Problem, Refused, suggest
-from retention_assets.evaluation.keepers import keepers_in_files
+from retention_assets.evaluation.keepers import Keepers
 from retention_assets.frames.log import holds_dataset
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.book import RecordedKeepers
@@ -196,7 +196,7 @@ def release(request: ReleaseRequest, environment: Environment) -> Result:
         with environment.existing_ledger() as ledger:
             ledger.holds.release(request.name, request.actor, request.reason)
     except Refused:
-        if any(hold.name == request.name for hold in keepers_in_files(environment.settings)):
+        if any(hold.name == request.name for hold in Keepers.of_settings(None, environment.settings).in_files()):
             raise Refused(f"The hold {request.name} is in a policy file. To release it, take it out of the file.") from None
         raise
     return Result(
@@ -216,7 +216,7 @@ def list_holds(request: Request, environment: Environment) -> Result:
     with environment.ledger_if_any() as ledger:
         recorded = ledger.holds.recorded(at) if ledger else RecordedKeepers()
         notes = what_is_missing(environment, ledger, policies=True)
-    in_files = list(keepers_in_files(environment.settings))
+    in_files = list(Keepers.of_settings(None, environment.settings).in_files())
     # Other folders of policies have brought more.
     in_files += [row.keeper for row in recorded.files if row.keeper not in in_files]
     rows = [_hold_row(each, "ledger") for each in (*recorded.placed, *recorded.purged)]

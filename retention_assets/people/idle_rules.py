@@ -27,8 +27,13 @@ _DATASETS_AT_ONCE = 500
 
 def idle_rules(policies: Policies, ledger: Ledger | None) -> list[str]:
     """A sentence for each hold, exclude and policy that matches nothing in the last evaluation."""
-    folders = ledger.publications.named(_ASSET) if ledger else {}
-    if not ledger or not folders:
+    if not ledger:
+        return []
+    with ledger.database.one_moment():
+        folders, aside = ledger.publications.named(_ASSET), {row.dataset for row in ledger.trash.sums()}
+        at = ledger.clock.present(None)
+        recorded = ledger.holds.recorded(at)
+    if not folders:
         return []
     names = sorted(folders)
     faults: list[str] = []
@@ -38,8 +43,6 @@ def idle_rules(policies: Policies, ledger: Ledger | None) -> list[str]:
             faults.append(f"Policy {policy.name} is about no dataset: nothing matches {_listed(include, names)}")
         idle = (glob for glob in exclude if not any(protecting(names, (glob,))))
         faults += [f"Policy {policy.name} excludes nothing by {_listed((glob,), names)}" for glob in idle]
-    at, aside = ledger.clock.present(None), {row.dataset for row in ledger.trash.sums()}
-    recorded = ledger.holds.recorded(at)
     for keeper in (*policies.holds, *recorded.placed, *recorded.purged):
         faults += _idle(keeper, names, folders, ledger, at, aside)
     return list(dict.fromkeys(faults))

@@ -20,7 +20,7 @@ from retention_assets.people.output import echo
 from retention_assets.policy.book import sentence_of
 from retention_assets.policy.durations import Duration
 from retention_assets.policy.language import Policies, load_policies, may_be_about, policy_schema
-from retention_assets.policy.model import RetainRule, named_holds
+from retention_assets.policy.model import Hold, RetainRule
 from retention_assets.policy.selection import INDEPENDENT
 from retention_assets.policy.sentences import count, hold_sentence
 from retention_assets.settings.model import Settings
@@ -78,7 +78,7 @@ def validate_policies(request: ValidateRequest, environment: Environment) -> Res
     rules = [(policy.name, sentence_of(policy)) for policy in policies.policies]
     rules += [(entry.name, sentence_of(entry)) for entry in policies.entries]
     retain = [(rule.name, hold_sentence(rule)) for rule in policies.holds if isinstance(rule, RetainRule)]
-    holds = [(hold.name or "", hold_sentence(hold)) for hold in named_holds(policies.holds)]
+    holds = [(hold.name or "", hold_sentence(hold)) for hold in policies.holds if isinstance(hold, Hold)]
     visibility = [(rule.name, sentence_of(rule)) for rule in policies.visibility]
     named = {"policies": rules, "holds": holds, "retain": retain, "visibility": visibility}
     counts = [count(len(rules), "policy", "policies"), count(len(holds), "hold")]

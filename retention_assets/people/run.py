@@ -92,7 +92,9 @@ def run(format_: str, **given: Any) -> ExitCode:
     with environment.ledger_if_any() as ledger:
         if ledger is not None:
             clock = environment.settings.clock
-            refuse_before(ledger.clock.times(), ledger.clock.present(request.as_of), clock.max_skew, clock.simulated)
+            with ledger.database.one_moment():
+                times, present = ledger.clock.times(), ledger.clock.present(request.as_of)
+            refuse_before(times, present, clock.max_skew, clock.simulated)
     with ExitStack() as stack:
         job, accept_large, confirmed = ("evaluate", False, None) if request.mark_only else ("cycle", request.accept_large, None)
         if is_on_terminal() and not (request.mark_only or request.yes):

@@ -87,7 +87,7 @@ def restore(request: RestoreRequest, environment: Environment) -> Result:
     with environment.existing_ledger() as ledger:
         with _asked(request, ledger, environment) as (door, lease, marks, log):
             _refuse_other_lives(ledger, marks, log)
-            ordered = _order_restore(ledger, lease, marks, request)
+            ordered = _order(ledger, lease, marks, Order.RESTORE, request, _hold_over(marks, request))
         sweeper = Sweeper(ledger, door.stores, door.rulebook, request.as_of, request.actor, only=Order.RESTORE)
         try:
             _, failures = _carry_out(sweeper, marks)
@@ -108,9 +108,10 @@ def _refuse_other_lives(ledger: Ledger, marks: Sequence[AsideMark], log: Log) ->
         )
 
 
-def _order_restore(ledger: Ledger, lease: Lease, marks: Sequence[AsideMark], request: RestoreRequest) -> Moved:
-    asked = AskedBy(request.actor, request.reason, _hold_over(marks, request))
-    ordered = ledger.trash.begin([lease], [mark.id for mark in marks], Order.RESTORE, asked)
+def _order(
+    ledger: Ledger, lease: Lease, marks: Sequence[AsideMark], order: Order, request: RestoreRequest, hold: Hold | None = None
+) -> Moved:
+    ordered = ledger.trash.begin([lease], [mark.id for mark in marks], order, AskedBy(request.actor, request.reason, hold))
     if ordered.lost:
         raise Refused(ordered.lost[request.dataset])
     return ordered
@@ -167,11 +168,8 @@ def forget_trash(request: ForgetRequest, environment: Environment) -> Result:
         there = find_there(store, dataset, ledger.trash.planned([mark.id for mark in marks]))
         if faults := _grouped((mark, there[mark.id]) for mark in marks if mark.id in there):
             raise Refused("\n".join((*faults, "Nothing was changed.")))
-        asked = AskedBy(request.actor, request.reason)
-        begun = ledger.trash.begin([lease], [mark.id for mark in marks], Order.DELETE_ASIDE, asked)
-        ledger.sweeps.settle([lease], [Settlement(mark, Outcome.ALREADY_GONE) for mark in begun.marks])
-        if begun.lost:
-            raise Refused(begun.lost[dataset])
+        ordered = _order(ledger, lease, marks, Order.DELETE_ASIDE, request)
+        ledger.sweeps.settle([lease], [Settlement(mark, Outcome.ALREADY_GONE) for mark in ordered.marks])
     return Result(
         headline=f"Forgotten: {count(len(marks), 'transaction')} of {dataset}. Nothing was deleted.",
         data={"dataset": dataset, "forgotten": [mark.transaction for mark in marks]},

@@ -24,7 +24,16 @@ from retention_assets.errors import Refused
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.audit.chain import Act, ActType
 from retention_assets.ledger.database import LedgerDatabase
-from retention_assets.ledger.ledger import REMEDY, LedgerHead, NotedPlace, head_fault, head_of, noted_places, remember_places
+from retention_assets.ledger.ledger import (
+    REMEDY,
+    LedgerHead,
+    NotedPlace,
+    head_fault,
+    head_of,
+    noted_places,
+    owner_fault,
+    remember_places,
+)
 from retention_assets.ledger.stores import StorePlace, newest_places
 from retention_assets.pipeline.file_systems import inside, place_of, without_query
 from retention_assets.settings.places import mask_secrets, mask_text
@@ -186,17 +195,13 @@ class HeadFile:
         if fault := self.fault(database):
             raise Refused(fault)
 
-    def check_owner(self, database: LedgerDatabase) -> None:
-        if fault := self.other_owner(database):
+    def check_owner(self, ledger: str) -> None:
+        if fault := self.other_owner(ledger):
             raise Refused(f"Nothing is written or removed there: {fault}")
 
-    def other_owner(self, database: LedgerDatabase) -> str | None:
-        """Say why the file belongs to another ledger; None if it does not."""
-        noted = self.heads()
-        with database.reading() as connection:
-            present = head_of(connection)
-            faults = (head_fault(connection, head, self.key) for head in noted if head.ledger != present.ledger)
-            return next(faults, None)
+    def other_owner(self, ledger: str) -> str | None:
+        """Say why the file belongs to another ledger than the one of this id; None if it does not."""
+        return next((fault for head in self.heads() if (fault := owner_fault(ledger, head, self.key))), None)
 
 
 @dataclass(frozen=True)
@@ -286,11 +291,13 @@ def head_file_of(store: Store) -> StoreHeadFile | None:
 
 def place_faults(ledger: Ledger, stores: Iterable[Store], actor: str | None = None) -> dict[str, Refused]:
     """Return, by store, why nothing of it may be marked or swept. With an actor, new stores and names of roots are noted."""
-    noted_before, faults, found = ledger.places.newest(), dict[str, Refused](), dict[str, str]()
+    faults, found = dict[str, Refused](), dict[str, str]()
+    with ledger.database.one_moment():
+        noted_before, ledger_id = ledger.places.newest(), ledger.id
     for store in stores:
         noted, place = noted_before.get(store.name), None
         try:
-            if fault := other_place(ledger, store, noted):
+            if fault := other_place(ledger_id, store, noted):
                 raise Refused(fault)
             if actor is not None:
                 place = place_of_store(store, claim=True)
@@ -304,8 +311,8 @@ def place_faults(ledger: Ledger, stores: Iterable[Store], actor: str | None = No
     return faults
 
 
-def other_place(ledger: Ledger, store: Store, noted: StorePlace | None) -> str | None:
-    """Say why a store is not the one that the ledger knows; None if it is."""
+def other_place(ledger: str, store: Store, noted: StorePlace | None) -> str | None:
+    """Say why a store is not the one that the ledger of this id knows; None if it is."""
     from retention_assets.stores.places.own_files import is_at
 
     remedy = (
@@ -316,5 +323,5 @@ def other_place(ledger: Ledger, store: Store, noted: StorePlace | None) -> str |
     if noted is not None and place is not None and not is_at(noted.place, place):
         return f"the data of {store.name} is at {place}, but this ledger knows it at {noted.place}. {remedy}"
     file = head_file_of(store)
-    owner = file.other_owner(ledger.database) if file else None
+    owner = file.other_owner(ledger) if file else None
     return f"{owner} {remedy}" if owner else None

@@ -19,7 +19,6 @@ from retention_assets.policy.model import (
     RetainRule,
     Sweep,
     VisibilityRule,
-    named_holds,
 )
 from retention_assets.policy.realms import purge_named, purge_of
 from retention_assets.policy.selection import (
@@ -41,7 +40,7 @@ __all__ = [
     "BRANCHED", "INDEPENDENT", "SCHEDULED", "STATUSES", "AspectEntry", "AttributeTime", "Beyond", "BookDecision", "Branches",
     "Datasets", "Duration", "Hold", "KeepAll", "Keeper", "Limits", "LoadOutcome", "Loaded", "Newest", "OlderThan",
     "Policies", "Policy", "RetainRule", "Selection", "Stored", "Sweep", "VisibilityRule", "Window", "as_loaded", "compare",
-    "datasets_touched", "deletion_message", "from_micros", "hold_sentence", "load_policies", "matches", "micros", "named_holds",
+    "datasets_touched", "deletion_message", "from_micros", "hold_sentence", "load_policies", "matches", "micros",
     "parse_condition", "parse_duration", "parse_instant", "policies_for", "policy_schema", "purge_named", "purge_of",
     "scope_of", "sentence", "text_of",
 ]  # fmt: skip

@@ -1,6 +1,5 @@
 """The policy model: policies, holds and visibility rules, each key with its type, and the rules that join two keys."""
 
-from collections.abc import Iterable
 from datetime import datetime
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -251,11 +250,6 @@ class RetainRule(Value):
 
 
 Keeper = Hold | RetainRule
-
-
-def named_holds(keepers: Iterable[Keeper]) -> tuple[Hold, ...]:
-    """Holds without the retain rules: they keep by name, without a look at the log."""
-    return tuple(keeper for keeper in keepers if isinstance(keeper, Hold))
 
 
 VISIBILITY_PREFIX = "visibility:"

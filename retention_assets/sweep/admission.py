@@ -184,14 +184,16 @@ class Door:
             return
         for name, datasets in by_store(rows).items():
             first, ahead = today - _DAYS, dict[date, Taken]()
-            days = self.ledger.reports.taken_by_day(name, first, today)
+            with self.ledger.database.one_moment():
+                days = self.ledger.reports.taken_by_day(name, first, today)
+                there = self.ledger.evaluations.transactions_of(name)
             if self.rehearsed is not None:
                 ahead = self.rehearsed.reports.taken_by_day(name, date.min, today)
                 days |= {day: sum_.plus(days.get(day, Taken())) for day, sum_ in ahead.items() if day >= first}
             taken = days.pop(today, Taken())
             for dataset in datasets:
                 taken = taken.plus(Taken(rows[dataset].marks, rows[dataset].bytes))
-            there = self.ledger.evaluations.transactions_of(name) - sum(day.transactions for day in ahead.values())
+            there -= sum(day.transactions for day in ahead.values())
             if fault := _unusual(taken, days, brake) or _too_large_a_share(there, taken, brake):
                 yield f"{name}/*", Refused(f"nothing of {name} is swept: {fault}. {_ACCEPT_LARGE}")
 

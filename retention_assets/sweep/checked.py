@@ -18,8 +18,7 @@ from retention_assets.frames.views.branch_views import view_ends
 from retention_assets.ledger.book import Raise
 from retention_assets.outcomes import Order
 from retention_assets.stores.protocol import Reads, Store, StoreFailed, Target
-from retention_assets.sweep.active_datasets import ActiveDatasets, datasets_of, rows_of_datasets
-from retention_assets.sweep.dataset_sweep import DatasetSweep, SweepContext
+from retention_assets.sweep.dataset_sweep import ActiveDatasets, DatasetSweep, SweepContext, datasets_of, rows_of_datasets
 from retention_assets.sweep.execute import Batch
 from retention_assets.sweep.read import DatasetReading, Wanted, by_dataset, current, joined, read_fresh
 from retention_assets.sweep.recheck import rows_of_marks
@@ -59,7 +58,7 @@ class Checked:
         # takes a scan of it.
         lately = moment().running - READ_LATELY if self.store.guards else float("inf")
         asked = {name for name in whole if self.datasets[name].reading.asked_at < lately}
-        self._read_again(self._stale(asked) | (self.datasets.names - whole), whole=True)
+        self._read_again(self._stale(asked) | (self.datasets.keys() - whole), whole=True)
         for sweep in self.datasets.sweeps():
             if sweep.reading.token is not None or self.context.only is Order.RESTORE:
                 self.refuse_unsound(sweep)
@@ -146,7 +145,7 @@ class Checked:
         changed = {sweep.dataset for sweep in self.datasets.sweeps(batch.targets) if sweep.checked_under != protections}
         # a store's log does not change with holds and realms: where reading is slow, only changed datasets are read again
         protected = set() if self.store.reads is Reads.SOME else changed
-        stale = self._stale((may_be_stale & self.datasets.names) - protected)
+        stale = self._stale((may_be_stale & self.datasets.keys()) - protected)
         changed |= stale
         if not changed:
             return
@@ -181,7 +180,7 @@ class Checked:
 
     def tell_readers(self, rows: pa.Table, targets: Targets) -> None:
         """Raise the visibility of datasets past every instant that needs some of what goes, before any of it goes."""
-        names = {name for name, marks in targets.items() if marks and name in self.datasets.names} - self._told
+        names = {name for name, marks in targets.items() if marks and name in self.datasets} - self._told
         if not names:
             return
         going = rows_of_datasets(rows, names)

@@ -34,8 +34,10 @@ def openings_of(
 ) -> tuple[dict[str, OpenedReport], dict[str, int]]:
     """Return the fixed part of the report of each dataset that was read, and the number of transactions in its log."""
     names = [reading.dataset for reading in readings]
-    marks, openings, sizes = ledger.sweeps.classed(names, as_of), dict[str, OpenedReport](), dict[str, int]()
-    counts = ledger.evaluations.counts(reading.dataset for reading in readings if reading.asked is not None)
+    with ledger.database.one_moment():
+        marks = ledger.sweeps.classed(names, as_of)
+        counts = ledger.evaluations.counts(reading.dataset for reading in readings if reading.asked is not None)
+    openings, sizes = dict[str, OpenedReport](), dict[str, int]()
     judged = candidate_marks(log.transactions, log.datasets, rules.policies, rules.holds, as_of)
     verdicts = by_dataset(judged)
     for reading in readings:

@@ -18,7 +18,7 @@ from retention_assets.frames.verdicts.kept_rows import retained_by
 from retention_assets.ledger import Ledger
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.book import item_of
-from retention_assets.policy.model import Keeper, Policy, RetainRule, named_holds
+from retention_assets.policy.model import Policy, RetainRule
 from retention_assets.policy.realms import REALM
 from retention_assets.stores.logs import realm_of
 from retention_assets.stores.protocol import ExpiryCount, Permit, Store, StoreFailed, Target, always, call_store, error_text
@@ -102,9 +102,9 @@ class _Postponing:
             result = replace(result, within=self.as_of + timedelta(days=terms.days), until=terms.length.after(self.as_of))
             attributes = {REALM: realm} if (realm := realm_of(store, dataset)) else {}
             archived_types = _to_be_archived(self.ledger, dataset, attributes)
-            keepers = keepers_about(self.keepers.in_force(self.as_of), dataset, attributes, self.as_of)
-            holds, retained = named_holds(keepers), _retained(store, dataset, keepers, self.as_of)
-            is_held = (lambda name: name in retained or any(hold.covers(name) for hold in holds)) if keepers else None
+            holds, rules = keepers_about(self.keepers.in_force(self.as_of), dataset, attributes, self.as_of)
+            retained = _retained(store, dataset, rules, self.as_of)
+            is_held = (lambda name: name in retained or any(hold.covers(name) for hold in holds)) if holds or rules else None
             with self._lease(dataset) as permit:
                 # what a sweep has begun on keeps the expiry that the sweep gave it
                 swept = frozenset(
@@ -149,9 +149,8 @@ class _Counting(_Postponing):
         return replace(result, postponed=result.postponed + len(targets))
 
 
-def _retained(store: Store, dataset: str, keepers: Sequence[Keeper], as_of: datetime) -> frozenset[str]:
+def _retained(store: Store, dataset: str, rules: Sequence[RetainRule], as_of: datetime) -> frozenset[str]:
     # Only the log tells what retain rules keep.
-    rules = [keeper for keeper in keepers if isinstance(keeper, RetainRule)]
     if not rules:
         return frozenset()
     log = read_fresh(store, [dataset]).log

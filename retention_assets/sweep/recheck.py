@@ -31,7 +31,7 @@ from retention_assets.policy.book import Loaded, Stored, as_loaded, item_of
 from retention_assets.policy.datahub import AspectEntry
 from retention_assets.policy.durations import Duration, micros
 from retention_assets.policy.language import Policies
-from retention_assets.policy.model import Datasets, Keeper, Policy, RetainRule, Sweep, named_holds
+from retention_assets.policy.model import Datasets, Keeper, Policy, RetainRule, Sweep
 from retention_assets.policy.realms import REALM, is_within, purge_of, realm_of
 from retention_assets.policy.selection import Selection
 from retention_assets.settings.model import Settings
@@ -100,10 +100,11 @@ class Recheck:
         A transaction missing from the log counts as gone only where the log is the data and a sweep had begun on it. Elsewhere
         it is spared, and marked again should it come back. `wanted`: set aside transactions that their store needs, and why.
         """
-        holds = self.keepers.in_force(self.as_of)
+        with self.ledger.database.one_moment():
+            holds, places = self.keepers.in_force(self.as_of), self.ledger.places.all()
         is_aside = pc.equal(marks["status"], "SWEPT")
         aside, marks = marks.filter(is_aside), marks.filter(pc.invert(is_aside))
-        moved = _marked_elsewhere(self.ledger.places.all(), marks)
+        moved = _marked_elsewhere(places, marks)
         verdicts = verdicts_of(Fate.SPARED, moved) | self._check_aside(log, aside, wanted or {})
         marks = marks.filter(pc.invert(rows_of_marks(marks, moved))) if moved else marks
         for version in sorted(set(zip(marks["policy"].to_pylist(), marks["policy_version"].to_pylist(), strict=True))):
@@ -370,8 +371,8 @@ class Recheck:
         rules = [row for row in self.ledger.holds.recorded().files if isinstance(row.keeper, RetainRule)]
         for mark, dataset, planned_at in _rows(marks, "id", "dataset", "planned_at"):
             newer = (row.keeper for row in rules if row.since > planned_at)
-            if about := keepers_about(newer, dataset, attributes.get(dataset), self.as_of):
-                kept[mark] = Reason.RETAIN_RULE.text(about[0].name)
+            if rules_about := keepers_about(newer, dataset, attributes.get(dataset), self.as_of).rules:
+                kept[mark] = Reason.RETAIN_RULE.text(rules_about[0].name)
         return kept
 
     def _held(self, marks: pa.Table, datasets: pa.Table, holds: Sequence[Keeper]) -> dict[int, str]:
@@ -379,7 +380,7 @@ class Recheck:
             return {}
         kept, attributes = dict[int, str](), _attributes_of(datasets)
         names = pc.unique(marks["dataset"]).to_pylist()
-        about = {name: named_holds(keepers_about(holds, name, attributes.get(name), self.as_of)) for name in names}
+        about = {name: keepers_about(holds, name, attributes.get(name), self.as_of).holds for name in names}
         for mark, dataset, transaction in _rows(marks, "id", "dataset", "transaction"):
             if hold := next((hold for hold in about[dataset] if hold.covers(transaction)), None):
                 kept[mark] = Reason.HOLD.text(hold.name or "")

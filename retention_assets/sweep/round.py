@@ -6,7 +6,7 @@ share; the store is asked dataset by dataset.
 """
 
 import logging
-from collections.abc import Collection, Iterator, Sequence, Set
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -20,9 +20,8 @@ from retention_assets.ledger.schema import ASIDE, OPEN
 from retention_assets.ledger.trash import AskedBy
 from retention_assets.outcomes import Order, Outcome
 from retention_assets.stores.protocol import Store
-from retention_assets.sweep.active_datasets import ActiveDatasets, datasets_of
 from retention_assets.sweep.checked import Checked, Targets
-from retention_assets.sweep.dataset_sweep import DatasetSweep, SweepContext
+from retention_assets.sweep.dataset_sweep import ActiveDatasets, DatasetSweep, SweepContext, datasets_of
 from retention_assets.sweep.execute import Batch, cut_batches
 from retention_assets.sweep.opening import openings_of
 from retention_assets.sweep.permit import ProtectionsChanged
@@ -48,7 +47,7 @@ def sweep_share(context: SweepContext, store: Store, share: Sequence[DatasetSwee
     waiting = list(share)
     for round_ in range(_ROUNDS):
         first = FIRST_SLICE if is_first and not round_ else SLICE
-        datasets = ActiveDatasets(context, {sweep.dataset: sweep for sweep in waiting})
+        datasets = ActiveDatasets(context, waiting)
         waiting = _Round(context, store, datasets, Checked(context, store, datasets), min(first, SLICE)).run()
         if not waiting:
             return
@@ -72,6 +71,7 @@ class _Round:
 
     def run(self) -> list[DatasetSweep]:
         """Sweep; return the datasets that need another round."""
+        ledger = self.context.ledger
         self._ask_permits()
         self.checked.read_fresh()
         # a dataset that is not there has nothing to sweep but its trash
@@ -79,9 +79,11 @@ class _Round:
         begun_in_vain = self._finish_left(absent.keys())
         self._sweep_trash()
         self._sweep_due(absent.keys())
-        for sweep in absent.values():
-            self._refuse_absent(sweep, sweep.dataset in begun_in_vain)
-        self._finish_reports()
+        for name, sweep in absent.items():
+            if name in begun_in_vain or any(row.marks for row in ledger.marks.to_sweep(self.context.as_of, [name])):
+                self.checked.refuse_unsound(sweep)
+        if opened := sorted(self.opened & self.datasets.keys()):
+            ledger.reports.finish_done(self.datasets.holder, opened)
         return self.datasets.again
 
     def _ask_permits(self) -> None:
@@ -95,7 +97,7 @@ class _Round:
 
     def _finish_left(self, absent: Set[str]) -> Set[str]:
         """Finish what was begun; return the absent datasets of which it can't be finished."""
-        only, left = self.context.only, self.context.ledger.sweeps.left(sorted(self.datasets.names), self.context.names)
+        only, left = self.context.only, self.context.ledger.sweeps.left(sorted(self.datasets), self.context.names)
         left = self.datasets.undone(left)
         is_absent = pc.is_in(left["dataset"], pa.array([*absent], pa.string()))
         in_vain = pc.and_(is_absent, pc.not_equal(left["order"], Order.DELETE_ASIDE))
@@ -115,19 +117,19 @@ class _Round:
         for name, rows in by_dataset(begun).items():
             self.datasets[name].begun_earlier = frozenset(rows["id"].to_pylist())
         self.checked.check(begun)
-        self._leave_aside(begun)
+        self._leave_aside(begun, self.checked.verdicts.reasons(Fate.KEPT, Fate.COMES_BACK, Fate.WAITS))
         going = self.datasets.rows(begun, self.checked.verdicts.go)
         self._settle_expired(going)
         # what waits to expire gets its time once more: the sweep that began it may have died before giving it
         for batch, targets in self._justified_batches(self.datasets.undone(going), begun):
             self._carry_out(batch, targets)
 
-    def _leave_aside(self, begun: pa.Table) -> None:
-        stays = self.checked.verdicts.reasons(Fate.KEPT, Fate.COMES_BACK, Fate.WAITS)
-        staying = by_dataset(begun.filter(rows_of_marks(begun, stays)))
-        self.datasets.settle(
-            {name: [_staying(mark, stays[mark]) for mark in rows["id"].to_pylist()] for name, rows in staying.items()}
-        )
+    def _leave_aside(self, begun: pa.Table, reasons: Mapping[int, str]) -> None:
+        stays: dict[str, list[Settlement]] = {}
+        for row in begun.filter(rows_of_marks(begun, reasons)).select(["id", "dataset"]).to_pylist():
+            answer = Settlement(row["id"], Outcome.FAILED, error=f"It stays set aside. {reasons[row['id']]}")
+            stays.setdefault(row["dataset"], []).append(answer)
+        self.datasets.settle(stays)
 
     def _settle_expired(self, going: pa.Table) -> None:
         expired: dict[str, list[Settlement]] = {}
@@ -144,20 +146,16 @@ class _Round:
         for sweep in self.datasets.sweeps(expired):
             sweep.done |= {answer.mark for answer in expired[sweep.dataset]}
 
-    def _refuse_absent(self, sweep: DatasetSweep, has_begun: bool) -> None:
-        if has_begun or any(row.marks for row in self.context.ledger.marks.to_sweep(self.context.as_of, [sweep.dataset])):
-            self.checked.refuse_unsound(sweep)
-
     # --- set aside: what is protected anew comes back, in each run and before its time is over; what is over is deleted ---
 
     def _sweep_trash(self) -> None:
-        for ids in self._slices(ASIDE, _ANY_TIME, SLICE, self.datasets.names):
+        for ids in self._slices(ASIDE, _ANY_TIME, SLICE, self.datasets):
             aside = self.datasets.undone(self.context.ledger.trash.planned(ids))
             if not len(aside):
                 continue
             self.checked.check(aside)
             self._sweep_aside(aside, self.checked.verdicts.back, Order.RESTORE)
-            where = (sorted(self.datasets.names), self.context.as_of, self.context.names, ASIDE)
+            where = (sorted(self.datasets), self.context.as_of, self.context.names, ASIDE)
             over = self.context.ledger.sweeps.due(*where).tolist()
             self._sweep_aside(aside, self.checked.verdicts.go.intersection(over), Order.DELETE_ASIDE)
 
@@ -178,7 +176,7 @@ class _Round:
     # --- due ---
 
     def _sweep_due(self, absent: Set[str]) -> None:
-        for ids in self._slices(OPEN, self.context.as_of, self.first_slice, self.datasets.names - absent):
+        for ids in self._slices(OPEN, self.context.as_of, self.first_slice, self.datasets.keys() - absent):
             due = self._sweepable(self.context.ledger.marks.by_ids(ids, ["MARKED"]))
             if len(due):
                 self._open_reports(due)
@@ -210,7 +208,7 @@ class _Round:
         for name, marks in by_dataset(rows).items():
             with self.datasets.alone(self.datasets[name]):
                 prepared[name] = self.datasets[name].prepare(marks)
-        planned = {mark: entry for name in prepared for mark, entry in prepared[name].items() if name in self.datasets.names}
+        planned = {mark: entry for name in prepared for mark, entry in prepared[name].items() if name in self.datasets}
         # where the store knows nothing any more, an earlier plan's note stands
         for mark, note in ledger.sweeps.notes(mark for mark, entry in planned.items() if not entry.note).items():
             planned[mark] = planned[mark]._replace(note=note)
@@ -279,7 +277,7 @@ class _Round:
             if first := self.checked.verdicts.by_mark[mark].together or (mark if shares else None):
                 together[mark] = first
         for batch in cut_batches(rows, self.context.recheck.sweeps_of(rows), together):
-            if self.context.stop.is_set() or not batch.targets.keys() & self.datasets.names:
+            if self.context.stop.is_set() or not batch.targets.keys() & self.datasets.keys():
                 continue
             takes = batch.takes()
             if takes and (wait := self.context.ledger.sweep_runs.reserve(takes)):
@@ -332,9 +330,8 @@ class _Round:
                 stale |= self.checked.changed_meanwhile([later.dataset for later in datasets[number:]])
             if sweep.dataset in stale:
                 answers[sweep.dataset] = [Settlement(mark, Outcome.WITHHELD) for mark in targets[sweep.dataset]]
-            elif sweep.dataset in self.datasets.names:
-                answers[sweep.dataset] = sweep.execute(targets[sweep.dataset], batch)
-        answers = {name: [self._with_witness(answer) for answer in given] for name, given in answers.items()}
+            elif sweep.dataset in self.datasets:
+                answers[sweep.dataset] = [*map(self._with_witness, sweep.execute(targets[sweep.dataset], batch))]
         self.datasets.settle(answers)
         for sweep in self.datasets.sweeps(answers):
             restored = {answer.mark for answer in answers[sweep.dataset] if answer.outcome is Outcome.RESTORED}
@@ -374,11 +371,3 @@ class _Round:
             )
             openings, logs = openings_of(ledger, self.checked.log_of(names), readings, rules, as_of)
             ledger.reports.open(as_of.date(), openings, as_of, self.datasets.holder, logs)
-
-    def _finish_reports(self) -> None:
-        if opened := sorted(self.opened & self.datasets.names):
-            self.context.ledger.reports.finish_done(self.datasets.holder, opened)
-
-
-def _staying(mark: int, why: str) -> Settlement:
-    return Settlement(mark, Outcome.FAILED, error=f"It stays set aside. {why}")

@@ -87,6 +87,22 @@ def rows_of(ledger: Ledger, name: str) -> list[tuple[str, str | None, str | None
         ]
 
 
+def test_questions_of_one_moment_have_one_state_and_nothing_is_written_meanwhile(ledger: Ledger) -> None:
+    def placed() -> list[Hold]:
+        with ledger.database.one_moment():
+            return list(ledger.holds.recorded(T0).placed)
+
+    with ThreadPoolExecutor(1) as other, ledger.database.one_moment():
+        assert placed() == []
+        other.submit(ledger.holds.place, hold(), "ann").result()
+        assert (placed(), other.submit(placed).result()) == ([], [hold()])
+        with pytest.raises(ValueError, match="nothing can be written"):
+            ledger.holds.release("legal", "ann", "the case is over")
+    assert placed() == [hold()]
+    ledger.holds.release("legal", "ann", "the case is over")
+    assert placed() == []
+
+
 @pytest.mark.parametrize("first", [None, FAR], ids=["no end", "an end to come"])
 @pytest.mark.parametrize("second", [None, FAR, "2999-01-02T00:00:00Z"], ids=["no end", "the same end", "a later end"])
 def test_a_hold_that_is_in_force_is_not_replaced(ledger: Ledger, first: str | None, second: str | None) -> None:

@@ -255,10 +255,10 @@ def test_checks_do_not_end_what_others_found_and_gone_datasets_end(ledger: Ledge
 
 
 def test_when_everything_was_last_looked_at(ledger: Ledger) -> None:
-    assert ledger.violations.whole_look(CHECK) is None
+    assert ledger.violations.whole_looks() == {}
     for at in (AS_OF, HOUR_LATER):
         ledger.violations.note_whole_look(CHECK, at)
-    assert ledger.violations.whole_look(CHECK) == HOUR_LATER
+    assert ledger.violations.whole_looks() == {CHECK: HOUR_LATER}
 
 
 def test_nothing_is_written_where_nothing_changed(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,6 +22,7 @@ from retention_assets.ledger import (
     Waiting,
     counts_text,
 )
+from retention_assets.ledger.mark_rows import OPENED
 from retention_assets.outcomes import Outcome
 from retention_assets_tests.ledger.states import LATER, T0, candidates, ids, plan_of, planned, swept, take_lease
 
@@ -111,10 +112,15 @@ def test_what_waits_is_summed_by_policy_time_and_state(ledger: Ledger) -> None:
 def test_the_next_that_are_due_are_few_and_in_order(ledger: Ledger) -> None:
     ledger.marks.mark(candidates(["T3", "T1"]), T0 + DAY, "evaluation")
     ledger.marks.mark(candidates(["T2"]), T0 + 2 * DAY, "evaluation")
-    due = ledger.pending.next_due(T0 + 30 * DAY, 2)
+
+    def first(most: int, until: datetime) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = ledger.marks.table(None, OPENED, until, first=most).to_pylist()
+        return rows
+
+    due = first(2, T0 + 30 * DAY)
     assert [row["transaction"] for row in due] == ["T1", "T3"]
-    assert [row["transaction"] for row in ledger.pending.next_due(due[0]["due_at"], 9)] == ["T1", "T3"]
-    assert ledger.pending.next_due(T0, 9) == []
+    assert [row["transaction"] for row in first(9, due[0]["due_at"])] == ["T1", "T3"]
+    assert first(9, T0) == []
 
 
 def test_what_was_freed_counts_once_on_the_day_of_the_plan_that_did_it(ledger: Ledger) -> None:

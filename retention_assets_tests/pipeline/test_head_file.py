@@ -206,7 +206,7 @@ def test_two_ledgers_with_one_warehouse_remove_nothing_of_each_other(lake: Lake,
     with Environment(settings).ledger() as second:
         assert second.id != own
         for refuse in (
-            lambda: warehouse.head_file.check_owner(second.database),
+            lambda: warehouse.head_file.check_owner(second.id),
             lambda: warehouse.clean(second, ["log"], lambda *_: True),
         ):
             with pytest.raises(Refused) as refusal:

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retention_assets.frames import DATASETS, selects_dataset
-from retention_assets.frames.log import bounds_of
-from retention_assets.frames.verdicts.chosen_datasets import datasets_chosen_by
+from retention_assets.frames.log import bounds_of, datasets_chosen_by
 from retention_assets.policy import Datasets, matches
 from retention_assets.policy.globs import is_literal, matching
 from retention_assets.policy.language import rules_reaching

@@ -8,13 +8,13 @@ import pytest
 from retention_assets.errors import BadInput
 from retention_assets.policy import (
     Duration,
+    Hold,
     OlderThan,
     Policies,
     Policy,
     Selection,
     as_loaded,
     load_policies,
-    named_holds,
     parse_instant,
     scope_of,
 )
@@ -89,7 +89,8 @@ def test_a_hold_names_its_datasets_as_text_as_a_list_or_as_a_mapping(form: str, 
     (tmp_path / "p.yaml").write_text(
         hold(f"datasets: {form}\ntransactions: [T1, 'T2*']\nuntil: 2026-06-01T02:00:00+02:00\nowner: legal")
     )
-    [found] = named_holds(load_policies([tmp_path]).holds)
+    [found] = load_policies([tmp_path]).holds
+    assert isinstance(found, Hold)
     assert (found.name, found.datasets.include, found.transactions) == ("h", ("lake/d",), ("T1", "T2*"))
     assert found.until == parse_instant("2026-06-01T00:00:00Z")
 

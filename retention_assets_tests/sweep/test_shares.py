@@ -23,7 +23,7 @@ from retention_assets.outcomes import Outcome
 from retention_assets.policy import Duration, Hold, Policy
 from retention_assets.sweep import Sweeper, SweepResult, independent_check, read_fresh, verdicts
 from retention_assets.sweep import round as sweep_round
-from retention_assets.sweep.active_datasets import ActiveDatasets
+from retention_assets.sweep.dataset_sweep import ActiveDatasets
 from retention_assets.sweep.verdicts import JudgedRows
 from retention_assets_tests.ledger.states import change_leases
 from retention_assets_tests.rounds import deaths

@@ -27,12 +27,12 @@ from retention_assets.frames.log import (
     attribute_of,
     bounds_of,
     copied_datasets,
+    datasets_chosen_by,
     datasets_with,
     in_one_piece,
     is_in_log,
     realms_of,
 )
-from retention_assets.frames.verdicts.chosen_datasets import datasets_chosen_by
 from retention_assets.frames.verdicts.decisions import CANDIDATE_MARKS, Facts, VerdictTable, decide
 from retention_assets.frames.verdicts.kept_rows import Ranks, _with_bases, first_hold_of, first_rule_of
 from retention_assets.frames.verdicts.reasons import Reason

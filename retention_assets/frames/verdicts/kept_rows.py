@@ -8,8 +8,15 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from retention_assets.frames.arrays import NEVER, Bools
-from retention_assets.frames.log import EMPTY_VERSIONS, Log, bounds_of, copied_datasets, datasets_with, in_one_piece
-from retention_assets.frames.verdicts.chosen_datasets import datasets_chosen_by
+from retention_assets.frames.log import (
+    EMPTY_VERSIONS,
+    Log,
+    bounds_of,
+    copied_datasets,
+    datasets_chosen_by,
+    datasets_with,
+    in_one_piece,
+)
 from retention_assets.frames.verdicts.counts import rows_kept
 from retention_assets.frames.verdicts.reasons import Reason
 from retention_assets.frames.verdicts.selectors import SelectorLine, TimeBound, cut_off
