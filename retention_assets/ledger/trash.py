@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 import pyarrow as pa
-from sqlalchemy import Connection, and_, func, literal, or_, select, text, true
+from sqlalchemy import Connection, and_, func, literal, select, text
 
 from retention_assets.ledger.audit.chain import Act, ActType
 from retention_assets.ledger.batches import Moved, planned_rows
@@ -20,7 +20,6 @@ from retention_assets.ledger.leases import Lease
 from retention_assets.ledger.schema import ASIDE, BATCHES, MARKS, PLANNED, PLANS, STEPS
 from retention_assets.ledger.steps import (
     BEGUN_MARKS,
-    IS_BEGUN,
     SHOWN_MARKS,
     OpenBatch,
     by_id,
@@ -61,8 +60,6 @@ class AsideMark(NamedTuple):
     id: int
     dataset: str
     transaction: str
-    opened_at: datetime | None
-    closed_at: datetime | None
     until: datetime
     bytes: int | None
     order: str | None
@@ -77,17 +74,11 @@ class Trash(LedgerPart):
         sums = self.rows(query if over_by is None else query.where(MARKS.c.until <= over_by))
         return [AsideSum(name, policy, int(marks), int(size), *untils) for name, policy, marks, size, *untils in sums]
 
-    def marks(
-        self, datasets: Collection[str], transactions: Collection[str] | None = None, over_by: datetime | None = None
-    ) -> list[AsideMark]:
-        """Set aside marks of datasets: all, those of some transactions, or those to be deleted for good by an instant or begun.
-
-        An id may have several. They are in the order in which they were made.
-        """
-        columns = (*(MARKS.c[name] for name in AsideMark._fields[:6]), STEPS.c.bytes, BEGUN_MARKS.c.order_given)
+    def marks(self, datasets: Collection[str], transactions: Collection[str] | None = None) -> list[AsideMark]:
+        """Set aside marks of datasets, or of some transactions, in the order in which they were made."""
+        columns = (*(MARKS.c[name] for name in AsideMark._fields[:4]), STEPS.c.bytes, BEGUN_MARKS.c.order_given)
         steps = and_(STEPS.c.mark == MARKS.c.id, STEPS.c.outcome == "SET_ASIDE")
-        query = select(*columns).select_from(SHOWN_MARKS.outerjoin(STEPS, steps))
-        query = query.where(text(f"marks.{ASIDE}"), true() if over_by is None else or_(IS_BEGUN, MARKS.c.until <= over_by))
+        query = select(*columns).select_from(SHOWN_MARKS.outerjoin(STEPS, steps)).where(text(f"marks.{ASIDE}"))
         if transactions is None:
             rows = self.rows_among(query, MARKS.c.dataset, datasets)
         else:

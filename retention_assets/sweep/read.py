@@ -13,12 +13,12 @@ from datetime import datetime
 from functools import partial
 from itertools import pairwise
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.clock import moment
 from retention_assets.evaluation.keepers import Keepers
+from retention_assets.frames.arrays import join_chunks
 from retention_assets.frames.log import DATASETS, LOG, Log, bounds_of, faults_of
 from retention_assets.frames.soundness import sound_log
 from retention_assets.ledger import Ledger, invariants
@@ -47,14 +47,8 @@ class Wanted:
         """Find what is due of datasets, or of a part of one, and what an earlier sweep has begun."""
         columns = ("dataset", "transaction")
         marks = ledger.marks.table(datasets, to_sweep_by=as_of, names=among, columns=columns).group_by(columns).aggregate([])
-        rows = marks.sort_by([(name, "ascending") for name in columns]).combine_chunks()
-        names, begins = np.unique(np.asarray(rows["dataset"].to_pylist(), dtype=object), return_index=True)
-        column = pa.concat_arrays(rows["transaction"].chunks) if len(rows) else pa.array([], pa.string())
-        parts = {
-            str(name): column.slice(begin, end - begin)
-            for name, (begin, end) in zip(names, pairwise([*begins.tolist(), len(rows)]), strict=True)
-        }
-        return cls.of(ledger, {name: parts.get(name, column.slice(0, 0)) for name in datasets}, as_of)
+        rows = by_dataset(marks.sort_by([(name, "ascending") for name in columns]))
+        return cls.of(ledger, {name: join_chunks(rows.get(name, marks.slice(0, 0))["transaction"]) for name in datasets}, as_of)
 
     @classmethod
     def of(cls, ledger: Ledger, transactions: Mapping[str, pa.Array], as_of: datetime | None = None) -> "Wanted":

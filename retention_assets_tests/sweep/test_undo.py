@@ -182,6 +182,17 @@ def test_what_is_protected_anew_while_others_go_for_good_is_not_deleted_with_the
     assert (swept.statuses()["S4"], in_sight(swept)) == ("RESTORED", {"S4", "S6"})
 
 
+def test_a_lease_that_is_lost_while_something_comes_back_keeps_the_rest_from_going_for_good(swept: Lake) -> None:
+    def loses() -> None:
+        with swept.opened() as ledger:
+            change_leases(ledger, "UPDATE leases SET token = token + 1, holder = 'bob'")
+
+    swept.branches("audit", "S2")
+    result = swept.sweeps(UNTIL, store=swept.elsewhere(loses))["lake/d"]
+    assert "has lost the lease of lake/d" in str(result.refused)
+    assert (aside(swept), in_sight(swept)) == (OLD_ONES - {"S2"}, {"S2", "S6"})
+
+
 def test_each_of_several_that_come_back_names_its_own_witness(swept: Lake) -> None:
     swept.branches("audit", "S2")
     swept.tags("release", "S4")
