@@ -71,9 +71,7 @@ class Check:
 
 @dataclass(frozen=True)
 class EarlierFindings:
-    """What the ledger knows before the checks of a step: objections, violations, looks at everything, and publications of
-    the step's asset, or of verdicts.
-    """
+    """The ledger before the checks of a step. `published`: of the step's asset, or of verdicts."""
 
     objections: Sequence[Objection]
     violations: Sequence[StandingViolation]
