@@ -165,6 +165,7 @@ class VersionedTables(LocalTables):
     def __init__(self, folder: Path, endpoint: str) -> None:
         super().__init__(folder)
         self.client, self.bucket = client_of(endpoint), f"delta{next(NUMBERS)}"
+        self._read: dict[str, bytes] = {}
         self.client.create_bucket(Bucket=self.bucket)
         self.client.put_bucket_versioning(Bucket=self.bucket, VersioningConfiguration={"Status": "Enabled"})
 
@@ -188,8 +189,15 @@ class VersionedTables(LocalTables):
 
     def everything(self) -> dict[str, bytes]:
         page = self.client.list_objects_v2(Bucket=self.bucket)
-        keys = [item["Key"] for item in page.get("Contents", ())]
-        return {key.removeprefix("tables/"): self.client.get_object(Bucket=self.bucket, Key=key)["Body"].read() for key in keys}
+        return {
+            item["Key"].removeprefix("tables/"): self._content(item["Key"], item["ETag"]) for item in page.get("Contents", ())
+        }
+
+    def _content(self, key: str, etag: str) -> bytes:
+        # An ETag says what is in an object, so each content is read once.
+        if etag not in self._read:
+            self._read[etag] = self.client.get_object(Bucket=self.bucket, Key=key)["Body"].read()
+        return self._read[etag]
 
     def _put(self, name: str, content: bytes) -> None:
         self.client.put_object(Bucket=self.bucket, Key=f"tables/{name}", Body=content)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -50,6 +50,7 @@ from retention_assets.stores.iceberg.store import IcebergStore
 SCHEMA = Schema(NestedField(1, "id", LongType(), required=False))
 STORE = "ice"
 Made = TypeVar("Made")
+_READ: dict[tuple[str, int, int, int], list[Any]] = {}
 
 
 class Warehouse:
@@ -173,15 +174,30 @@ def replaced(warehouse: Warehouse, times: int) -> tuple[Table, list[int]]:
 
 def live(table: Table, snapshot: Snapshot) -> set[str]:
     """The data and delete files that a snapshot holds, by PyIceberg's own reading."""
-    return {
-        place(entry.data_file.file_path)
-        for manifest in snapshot.manifests(table.io)
-        for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True)
-    }
+
+    def entries(manifest: ManifestFile) -> list[str]:
+        return [place(entry.data_file.file_path) for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True)]
+
+    return {file for one in manifests_of(table, snapshot) for file in read_once(one.manifest_path, partial(entries, one))}
+
+
+def manifests_of(table: Table, snapshot: Snapshot) -> list[ManifestFile]:
+    return read_once(snapshot.manifest_list, lambda: snapshot.manifests(table.io))
+
+
+def read_once(location: str, read: Callable[[], list[Made]]) -> list[Made]:
+    """Content of a file that is read anew only if it was written anew: reading Avro takes most of what a test of a table takes."""
+    if "://" in place(location):
+        return read()
+    state = Path(place(location)).stat()
+    key = location, state.st_ino, state.st_mtime_ns, state.st_size
+    if key not in _READ:
+        _READ[key] = read()
+    return _READ[key]
 
 
 def reaches(table: Table, snapshot: Snapshot) -> set[str]:
-    manifests = {place(manifest.manifest_path) for manifest in snapshot.manifests(table.io)}
+    manifests = {place(manifest.manifest_path) for manifest in manifests_of(table, snapshot)}
     statistics = [*table.metadata.statistics, *table.metadata.partition_statistics]
     kept = {place(one.statistics_path) for one in statistics if one.snapshot_id == snapshot.snapshot_id}
     return live(table, snapshot) | manifests | kept | {place(snapshot.manifest_list)}
