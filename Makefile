@@ -9,7 +9,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 DEMO := .retention/demo
 # Marks of pyproject.toml: what `make test` leaves out.
-MORE := matrix or kill or program or cluster or screen
+MORE := matrix or kill or program or large or cluster or screen
 # A campaign: how many times as much it tries, and the commit since which lines of the package count as changed.
 ROUNDS ?= 20
 BASE ?= HEAD~1
@@ -36,8 +36,9 @@ format: $(READY) ## Lay the code out, and mend what the linter can mend safely
 PYTEST := $(WITH_JAVA) SPARK_SUBMIT_OPTS="$$(.ci/class_archive $(BIN)/python "$(CURDIR)/.venv/class-archive")" && \
 	export SPARK_SUBMIT_OPTS && $(BIN)/python -m pytest --quiet --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
+# Laws and seeds half as often as in test-all.
 test: lint ## Lint, types, and every promise once, on Java 17 or 21
-	@$(PYTEST) -m "not ($(MORE))" --junitxml .venv/tests.xml
+	@export RETENTION_ROUNDS=0.5 && $(PYTEST) -m "not ($(MORE))" --junitxml .venv/tests.xml
 	@$(BIN)/python -m retention_assets_tests.slowest .venv/tests.xml
 
 # In one go: side by side with what is quick, what is long costs least.

@@ -11,6 +11,7 @@ from collections.abc import Generator, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
+from zlib import crc32
 
 import pytest
 from alembic.config import Config
@@ -90,6 +91,9 @@ _SLOWEST = (
 # What a test may be given for a database; the first of these that it is given is tried by `make test`.
 _DATABASES = ("sqlite", "postgresql", "mariadb", "mysql")
 
+# What `make test` leaves out, as in the Makefile.
+_LEFT_OUT = {"matrix", "kill", "program", "cluster", "screen", "large"}
+
 # Half of what tests wait for is a disk that promises to keep what nobody wants kept. The suite needs a GiB or two.
 _MEMORY, _ROOM = Path("/dev/shm"), 4 * 1024**3
 
@@ -118,6 +122,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     gone = [str(path) for path in (*long, *places) if not path.exists()]
     assert not gone, gone
     _mark_the_matrix(items)
+    _mark_all_but_few(items)
     # A path is looked at once, not once for each of ten thousand tests.
     orders = {path: places.get(path, len(places)) for path in {item.path for item in items}}
     long_ones = {path for path in orders if long & {path, *path.parents}}
@@ -141,6 +146,27 @@ def _mark_the_matrix(items: Iterable[pytest.Item]) -> None:
         first = min(by_database, key=_DATABASES.index, default=None)
         for database in by_database.keys() - {first}:
             by_database[database].add_marker(pytest.mark.matrix)
+
+
+def _mark_all_but_few(items: Iterable[pytest.Item]) -> None:
+    """Of the cases of a test with the mark `few`, all but so many are `matrix`: those tried lie apart, and begin anywhere."""
+    cases = defaultdict[tuple[object, ...], list[pytest.Function]](list)
+    for item in items:
+        if (
+            isinstance(item, pytest.Function)
+            and item.get_closest_marker("few")
+            and not _LEFT_OUT & {mark.name for mark in item.iter_markers()}
+        ):
+            cases[item.parent, item.originalname].append(item)
+    for (_, name), every in cases.items():
+        mark = every[0].get_closest_marker("few")
+        assert mark is not None
+        step = max(1.0, len(every) / mark.args[0])
+        begin = crc32(str(name).encode()) % int(step)
+        tried = {begin + int(step * number) for number in range(mark.args[0])}
+        for number, item in enumerate(every):
+            if number not in tried:
+                item.add_marker(pytest.mark.matrix)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -13,11 +13,18 @@ _TIMES = float(os.environ.get("RETENTION_ROUNDS", "1"))
 
 
 def rounds(number: int) -> int:
-    return max(1, round(number * _TIMES))
+    """How many rounds to take in place of a number: half in `make test`, and some times that in a campaign."""
+    return max(1, int(number * _TIMES))
+
+
+def examples(number: int) -> int:
+    """How many examples a law draws: so many at least."""
+    return max(number, rounds(number))
 
 
 def every(number: int) -> int:
-    return max(1, round(number / _TIMES))
+    """The distance of points of death: so many at most."""
+    return max(1, round(number / max(1, _TIMES)))
 
 
 def deaths(points: Iterable[Any], always: Collection[Any]) -> list[Any]:

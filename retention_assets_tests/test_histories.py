@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from retention_assets.policy import parse_instant
 from retention_assets_tests.histories import AS_OF, History, draw, from_lines, histories, history, random_histories, to_lines
 from retention_assets_tests.oracle.views import branch_views
-from retention_assets_tests.rounds import rounds
+from retention_assets_tests.rounds import examples
 
 
 def test_a_drawing_becomes_rows_in_the_exchange_format() -> None:
@@ -64,7 +64,7 @@ def test_a_drawing_that_says_two_things_or_nothing_is_an_error(drawing: str, fau
 
 
 @given(histories())
-@settings(max_examples=rounds(20), deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 def test_a_random_history_is_drawn_and_read_back(one: History) -> None:
     assert history(draw(one), as_of=one.as_of, dataset=one.dataset, attributes=one.attributes) == one
 

@@ -22,6 +22,7 @@ def test_the_tree_keeps_its_ceilings() -> None:
 
 @pytest.mark.spark
 @pytest.mark.long
+@pytest.mark.program
 def test_a_run_that_sweeps_six_files_keeps_its_ceilings() -> None:
     measures = measures_of_run()
     assert measures.keys() < CEILINGS.keys()

@@ -360,6 +360,7 @@ def backfill(environment: Mapping[str, str]) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.program
 def test_materializing_all_partitions_is_one_run_of_one_step(lake: Lake) -> None:
     lake.has(HISTORY, "lake/between")
     program = forking().Process(target=backfill, args=({"RETENTION_CONFIG": str(lake.folder / "retention.yaml")},))

@@ -101,6 +101,7 @@ def test_many_partitions_are_one_run_with_one_spark_job_per_asset(
 
 @pytest.mark.spark
 @pytest.mark.long
+@pytest.mark.large
 def test_thousands_of_datasets_are_one_partition_where_partitions_are_stores(tmp_path: Path, spark: object) -> None:
     """All five assets, to the report of a day on which a hundredth of the datasets has something to sweep."""
     lake = Lake(tmp_path / "lake")

@@ -19,7 +19,7 @@ from retention_assets.exchange import ids_in, read_file
 from retention_assets.frames import LOG
 from retention_assets.policy import parse_instant
 from retention_assets_tests.exchange.lines import LINE, SOUND, line, read, refusal, row
-from retention_assets_tests.rounds import rounds
+from retention_assets_tests.rounds import examples
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ ANY_LINE = st.one_of(
 )
 
 
-@settings(deadline=None, max_examples=rounds(20))
+@settings(deadline=None, max_examples=examples(20))
 @given(st.lists(ANY_LINE, max_size=4))
 def test_a_log_is_read_or_refused_and_nothing_else_happens(texts: list[str]) -> None:
     with TemporaryDirectory() as folder:

@@ -35,7 +35,7 @@ from retention_assets_tests.policies import (
     retain_rules,
     with_purges,
 )
-from retention_assets_tests.rounds import rounds
+from retention_assets_tests.rounds import examples, rounds
 
 SEEDS = range(rounds(2))
 BOOKS, DATASETS_OF_ONE = 8, 125
@@ -69,7 +69,7 @@ def test_kernel_and_oracle_agree_on_many_random_histories(seed: int) -> None:
             assert (different := disagreement(rows, one, rules, held, known)) is None, different
 
 
-@settings(max_examples=rounds(20), deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(
     drawn=histories(),
     shapes=policies(),
@@ -333,6 +333,7 @@ def _all_or(select: dict) -> dict | str:  # type: ignore[type-arg]
 
 
 @pytest.mark.parametrize("kind", ["branched", "mixed", "records", "objects", "bare"])
+@pytest.mark.few(2)
 def test_no_line_selects_more_than_without_it(kind: str) -> None:
     """In every kind of dataset. What is unfinished needs a line by which it goes at all, and windows replace other lines."""
     rng = random.Random(f"lines {kind}")

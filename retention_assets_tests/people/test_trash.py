@@ -139,6 +139,7 @@ def begins(lake: Lake, order: Order, *names: str) -> None:
         ("S1 S2 S3 S4 a", ["S2 of ", "S3 of ", "S4 of ", "a of "]),
     ],
 )
+@pytest.mark.few(3)
 def test_a_restore_names_what_is_not_set_aside_and_changes_nothing(
     names: str, sentences: list[str], aside: Lake, run: Run
 ) -> None:
@@ -268,6 +269,7 @@ def test_what_could_not_be_emptied_does_not_go_later(aside: Lake, run: Run) -> N
 
 @pytest.mark.parametrize("command", [("restore", "lake/d", "S1", "S2"), ("trash", "empty")])
 @pytest.mark.parametrize("fault", ["no answer", "no permit", "an error", "stopped"])
+@pytest.mark.few(3)
 def test_what_was_begun_and_could_not_be_done_is_taken_back_at_once(
     command: tuple[str, ...], fault: str, aside: Lake, run: Run, found: Json, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -301,6 +303,7 @@ def test_no_policy_brake_or_objection_stands_between_a_person_and_her_data(aside
     assert len(in_trash(aside)) == 4
 
 
+@pytest.mark.large
 def test_a_restore_of_very_many_comes_back_under_one_hold_that_can_be_read(lake: Lake, run: Run, found: Json) -> None:
     names = [f"R{number:04}" for number in range(999)]
     lake.has("-: " + " - ".join(f"{name}:RECORD@90d=10" for name in names), "lake/many")

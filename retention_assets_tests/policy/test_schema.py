@@ -17,7 +17,7 @@ from retention_assets.policy import load_policies, parse_duration, policy_schema
 from retention_assets.settings.yaml import parse_document
 from retention_assets_tests.policies import holds, policies, retain_rules
 from retention_assets_tests.policy.broken_files import BROKEN
-from retention_assets_tests.rounds import rounds
+from retention_assets_tests.rounds import examples
 
 SCHEMA = json.loads(policy_schema())
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
@@ -73,7 +73,7 @@ def test_the_list_of_what_no_schema_can_say_names_broken_files() -> None:
     assert {case.id for case in BROKEN} >= BEYOND_A_SCHEMA
 
 
-@settings(deadline=None, max_examples=rounds(20))
+@settings(deadline=None, max_examples=examples(20))
 @given(policies(), holds(), retain_rules())
 def test_the_schema_accepts_every_policy_of_the_model(
     drawn: list[dict[str, Any]], held: list[dict[str, Any]], retained: list[dict[str, Any]]

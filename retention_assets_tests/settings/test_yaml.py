@@ -25,7 +25,7 @@ from retention_assets.settings.yaml import (
     without_value,
     yaml_files,
 )
-from retention_assets_tests.rounds import rounds
+from retention_assets_tests.rounds import examples
 
 
 def data(text: str) -> Any:
@@ -260,7 +260,7 @@ SIGNS = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(max_examples=rounds(20), deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(st.one_of(st.text(max_size=60), st.lists(SIGNS, max_size=40).map("".join)))
 @example("a: &x [*x]")
 @example("? - a\n: b")
@@ -272,7 +272,7 @@ def test_any_text_is_read_or_refused_and_nothing_else_happens(text: str) -> None
     _walk(found)
 
 
-@settings(max_examples=rounds(20), deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(st.binary(max_size=60))
 def test_any_bytes_are_read_or_refused_and_nothing_else_happens(tmp_path_factory: pytest.TempPathFactory, raw: bytes) -> None:
     file = tmp_path_factory.getbasetemp() / "any.yaml"

@@ -32,7 +32,7 @@ from retention_assets_tests.policies import (
     random_retain_rules,
     with_purges,
 )
-from retention_assets_tests.rounds import rounds
+from retention_assets_tests.rounds import examples, rounds
 
 TICK = timedelta(microseconds=1)
 DAY = timedelta(days=1)
@@ -92,6 +92,7 @@ def monthly_policies(rng: random.Random) -> list[Policy]:
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(rounds(1)))
 @pytest.mark.parametrize("at_months_ends", [True, False])
+@pytest.mark.few(1)
 def test_nothing_changes_before_the_next_look(at_months_ends: bool, seed: int) -> None:
     """Whatever the histories, policies, holds and instants are; and at many a next evaluation something does change."""
     rng = random.Random(f"{seed} {at_months_ends}")
@@ -195,7 +196,7 @@ _ONE_ROW: Any = SimpleNamespace(starts=np.array([0]))
 
 
 @pytest.mark.long
-@settings(max_examples=rounds(20), deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(
     _INSTANTS,
     _INSTANTS,

@@ -25,7 +25,7 @@ from retention_assets_tests.policy.where.random_terms import (
     quoted,
     terms,
 )
-from retention_assets_tests.rounds import rounds
+from retention_assets_tests.rounds import examples
 
 
 def as_duckdb(term: Term) -> str:
@@ -124,7 +124,7 @@ def engine() -> Iterator[duckdb.DuckDBPyConnection]:
         yield connection
 
 
-@settings(max_examples=rounds(20), deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(tree=terms(Kind.TRUTH, 4), seed=st.integers(0, 2**16), count=st.integers(1, 60))
 def test_duckdb_answers_the_same(engine: duckdb.DuckDBPyConnection, tree: Term, seed: int, count: int) -> None:
     rows = random_rows(seed, count)

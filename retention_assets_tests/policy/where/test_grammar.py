@@ -35,7 +35,7 @@ from retention_assets.policy.where.tree import (
 from retention_assets_tests.policy.where.conditions import MEANINGS, ROWS, short_id, terms_of
 from retention_assets_tests.policy.where.random_terms import as_condition, terms
 from retention_assets_tests.policy.where.test_errors import REFUSED
-from retention_assets_tests.rounds import rounds
+from retention_assets_tests.rounds import examples
 
 
 def test_the_limits_are_those_that_are_documented() -> None:
@@ -140,7 +140,7 @@ def check_any(text: str) -> None:
     assert parse_condition(condition.text) == condition
 
 
-@settings(max_examples=rounds(20), deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(st.text(max_size=200) | st.text(alphabet=st.characters(max_codepoint=127), max_size=200))
 @example("\N{COMBINING ACUTE ACCENT}")
 @example("İ = 'x'")
@@ -148,13 +148,13 @@ def test_any_text_is_read_or_refused(text: str) -> None:
     check_any(text)
 
 
-@settings(max_examples=rounds(20), deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(st.lists(st.sampled_from(PIECES), max_size=40), st.just(1) | st.integers(1, 3_000), st.sampled_from([" ", "", "\n"]))
 def test_any_soup_of_words_is_read_or_refused(words: list[str], times: int, between: str) -> None:
     check_any(between.join(words * times)[:MOST_CHARACTERS])
 
 
-@settings(max_examples=rounds(20), deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(st.data())
 def test_any_slip_of_the_pen_is_read_or_refused(data: st.DataObject) -> None:
     """A good text with a piece taken out, put in or put elsewhere is the likeliest bad one."""
@@ -164,7 +164,7 @@ def test_any_slip_of_the_pen_is_read_or_refused(data: st.DataObject) -> None:
     check_any(text[:first] + put + text[last:])
 
 
-@settings(max_examples=rounds(20), deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(tree=terms(Kind.TRUTH, 4))
 def test_what_is_written_out_is_read_back(tree: Term) -> None:
     text = as_condition(tree)

@@ -16,6 +16,7 @@ class TestOnDisk(UndoContract, Contract):
         return LocalTables(tmp_path)
 
 
+@pytest.mark.matrix
 class TestOnS3(Contract):
     @pytest.fixture
     def environment(self, tmp_path: Path, s3: S3) -> Environment:
