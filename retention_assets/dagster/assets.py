@@ -25,7 +25,9 @@ from retention_assets.evaluation.rules_in_force import RulesInForce, load_rules,
 from retention_assets.evaluation.visibility import raise_visibility
 from retention_assets.frames.log import LOG, STRAYS, SUMMED, TIMES, attribute_of, faults_of, sums_by
 from retention_assets.frames.verdicts.candidate_marks import columns_for
+from retention_assets.frames.verdicts.decisions import CANDIDATE_MARKS
 from retention_assets.frames.verdicts.reasons import Reason
+from retention_assets.frames.views.branch_views import BRANCH_VIEWS
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.marking import MarkResult, candidate_table
 from retention_assets.people.idle_rules import idle_rules
@@ -72,22 +74,24 @@ from retention_assets.policy.loading import LoadOutcome
 from retention_assets.policy.model import Policy
 from retention_assets.policy.realms import is_within, realm_of
 from retention_assets.policy.sentences import count
-from retention_assets.render.dagster import (
-    LOG_COLUMNS,
-    MOST_SHOWN,
-    SCANS,
-    VERDICT_COLUMNS,
-    VIEW_COLUMNS,
-    branch_metadata,
-    log_metadata,
-    page,
-    pending_metadata,
-    policy_metadata,
-    reason_metadata,
-    scan_metadata,
-    totals_metadata,
-    verdict_metadata,
+from retention_assets.render.assets import (
+    BRANCHES,
+    BRANCHES_FIRST,
+    MEANINGS,
+    SCANNED,
+    UNREAD,
+    largest_table,
+    pending_numbers,
+    policy_table,
+    reason_tables,
+    scan_numbers,
+    totals_numbers,
+    verdict_counts,
+    verdict_numbers,
+    verdict_table,
 )
+from retention_assets.render.dagster import column_schema, draw_page
+from retention_assets.render.page import MOST_SHOWN, Page, Table
 from retention_assets.render.summaries import (
     branches_summary,
     dataset_numbers,
@@ -106,6 +110,10 @@ from retention_assets.stores.protocol import Store, StoreFailed, outside_times
 
 if TYPE_CHECKING:
     from retention_assets.pipeline.scans import RunScans
+
+LOG_COLUMNS, VIEW_COLUMNS, VERDICT_COLUMNS = (
+    column_schema(schema, MEANINGS) for schema in (LOG, BRANCH_VIEWS, CANDIDATE_MARKS)
+)
 
 
 def close_purged_realms(
@@ -240,14 +248,13 @@ def _read(run: Step, ledger: Ledger, stores: list[Store], scans: "RunScans", els
         run.log.warning(f"No folder of a scan was removed. {fault}")
     refused = datasets.filter(pc.is_valid(datasets["fault"]))
     rows = int(pc.sum(datasets["transactions"].cast(SUMMED)).as_py() or 0)
-    shown = log_metadata(read_output(run.folder, LOG_SUMS), read_output(run.folder, LARGEST).to_pylist())
-    unread = list(_unread(refused, chosen, unknown))
+    sums = read_output(run.folder, LOG_SUMS)
+    shown = {name: int(pc.sum(sums[name]).as_py() or 0) for name in sums.column_names}
     numbers = {"datasets": len(datasets), "refused": len(refused), "branches": shown["branches"], "tags": shown["tags"]}
-    scanned = scan_metadata(scans.shown)
+    scanned = scan_numbers(scans.shown)
     # files in the folders of tables that no log names
     strays = attribute_of(datasets, STRAYS).drop_null()
     data = {
-        "refused_datasets": unread,
         **numbers,
         "transactions": rows,
         "stores_away": len(away),
@@ -258,13 +265,15 @@ def _read(run: Step, ledger: Ledger, stores: list[Store], scans: "RunScans", els
         "parts": parts,
         FOLDER: run.warehouse.below(run.folder),
     }
-    scan_rows = [{"what": name.removeprefix(SCANS), "value": value} for name, value in scanned.items()]
-    lists = {"not read": unread, "largest": shown["largest_datasets"], "scans": scan_rows}
-    summary = logs_summary(data, faults_of(datasets), away, shown["largest_datasets"])
-    numbers |= {"size (KiB)": kib(shown["bytes"])} | {
-        f"scanned in {scan.store}": scan.totals["scanned"] for scan, _ in scans.shown
-    }
-    return page(summary, lists, numbers, data, {"dagster/row_count": rows, "dagster/column_schema": LOG_COLUMNS})
+    scanned_in = {f"scanned in {scan.store}": scan.totals["scanned"] for scan, _ in scans.shown}
+    plotted = {**numbers, "size (KiB)": kib(shown["bytes"]), **scanned_in}
+    tables = (
+        Table("not read", UNREAD, list(_unread(refused, chosen, unknown)), "refused_datasets"),
+        largest_table(read_output(run.folder, LARGEST).to_pylist()),
+        Table("scans", SCANNED, [*scanned.items()]),
+    )
+    page = Page(logs_summary(data, len(refused), len(away)), tables, plotted, data)
+    return draw_page(page, {"dagster/row_count": rows, "dagster/column_schema": LOG_COLUMNS})
 
 
 def _unread(refused: pa.Table, chosen: list[ChosenDatasets], unknown: list[str]) -> Iterator[dict[str, str]]:
@@ -291,10 +300,11 @@ def retention_policies(run: Step, ledger: Ledger) -> Metadata:
     for warning in (*rulebook.unreadable.values(), *rulebook.drifted):
         run.log.warning(warning)
     counts = {outcome.value.lower(): sum(decision.outcome is outcome for decision in decisions) for outcome in LoadOutcome}
-    marks, rows = sum(version.marks for version in orphaned), policy_metadata(decisions, in_force)
-    data = {"policies": rows, "in_force": len(in_force), "orphaned_marks": marks, **counts}
+    marks = sum(version.marks for version in orphaned)
+    data = {"in_force": len(in_force), "orphaned_marks": marks, **counts}
     numbers = {"in force": len(in_force), "orphaned marks": marks, "changed by a person": counts["drifted"]}
-    return page(policies_summary(len(in_force), counts, marks, rows), {"policies": rows}, numbers, data)
+    summary = policies_summary(len(in_force), counts, marks)
+    return draw_page(Page(summary, [policy_table(decisions, in_force)], numbers, data))
 
 
 _COLUMNS = [name for name in LOG.names if name not in ("parent", "archived_at", "bytes", "files", "file_names", "attributes")]
@@ -326,12 +336,12 @@ def branch_views(run: Step, ledger: Ledger) -> Metadata:
     ledger.publications.publish(run.publications(datasets["dataset"].to_pylist()), run.actor)
     sums, ends = read_output(run.folder, SUMS), read_output(run.folder, ENDS)
     counts = {name: pc.sum(sums[name]).as_py() or 0 for name in sums.column_names}
-    branches = branch_metadata(ends)
-    data = {**counts, "branches": branches, "as_of": run.as_of.isoformat(), FOLDER: run.warehouse.below(run.folder)}
+    data = {**counts, "as_of": run.as_of.isoformat(), FOLDER: run.warehouse.below(run.folder)}
     numbers = {"branches": len(ends), "in latest views": counts["in_latest_views"], "protected": counts["protected"]}
-    summary = views_summary(len(datasets) - len(faults_of(datasets)), len(ends), branches, counts)
+    summary = views_summary(len(datasets) - len(faults_of(datasets)), len(ends), counts)
     rows = {"dagster/row_count": written.rows[VIEWS], "dagster/column_schema": VIEW_COLUMNS}
-    return page(summary, {"all branches": branches}, numbers, data, rows)
+    branches = Table("all branches", BRANCHES, ends.sort_by(BRANCHES_FIRST).slice(0, MOST_SHOWN).to_pylist(), "branches")
+    return draw_page(Page(summary, [branches], numbers, data), rows)
 
 
 def _pages_of_verdicts(run: Step, ledger: Ledger, _: Metadata) -> Iterator[DatasetPage]:
@@ -439,28 +449,30 @@ def _looks_of(run: Step, rules: RulesInForce, sources: Sequence[Source]) -> Iter
 def page_of(evaluation: Evaluation, run: Step, ledger: Ledger) -> Metadata:
     marked = evaluation.marked
     swept = sum(amount for amount, _ in marked.swept.values())
-    verdicts, reasons = verdict_metadata(evaluation.sums, marked.swept), reason_metadata(evaluation.reasons)
+    counts = verdict_counts(evaluation.sums, marked.swept)
+    verdicts, rows = verdict_numbers(counts), pc.sum(evaluation.sums["count_all"]).as_py() or 0
     with ledger.database.one_moment():
         pending, totals = Fates.recorded(ledger, run.as_of).pending(ledger), ledger.states.totals()
     data = {
-        **pending_metadata(pending, run.as_of),
-        **totals_metadata(totals),
+        **pending_numbers(pending, run.as_of),
+        **totals_numbers(totals),
         "newly_marked": marked.new,
         "marked_before": marked.known - swept,
         "swept_before": swept,
         "visibility_raised": evaluation.visibility_raised,
         **verdicts,
-        **reasons,
         "as_of": run.as_of.isoformat(),
         "folders_removed": evaluation.folders_removed,
         FOLDER: run.warehouse.below(run.folder),
     }
-    rows = {"dagster/row_count": verdicts["dagster/row_count"], "dagster/column_schema": VERDICT_COLUMNS}
     numbers = {
         "newly marked": marked.new,
         "spared": data["spare"],
         "kept": data["keep"],
         "to go (KiB)": kib(data["mark_bytes"]),
     }
-    summary = marks_summary(marked.new, data["marked_before"], data, data["by_policy"])
-    return page(summary, {"by policy": data["by_policy"], **reasons}, numbers, data, rows)
+    tables = [verdict_table(counts), *reason_tables(evaluation.reasons)]
+    summary = marks_summary(marked.new, data["marked_before"], data)
+    return draw_page(
+        Page(summary, tables, numbers, data), {"dagster/row_count": rows, "dagster/column_schema": VERDICT_COLUMNS}
+    )

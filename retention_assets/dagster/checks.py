@@ -22,7 +22,8 @@ from retention_assets.evaluation.changes import Listing
 from retention_assets.ledger.evaluations import StandingViolation
 from retention_assets.ledger.invariants import CheckResult, Violation
 from retention_assets.policy.durations import text_of
-from retention_assets.render.dagster import MOST_SHOWN, table
+from retention_assets.render.dagster import draw_table
+from retention_assets.render.page import MOST_SHOWN, Column, Count, Table
 from retention_assets.stores.protocol import error_text
 
 # Highest age of a look at everything. Runs look at datasets that they read or judged; others may have changed meanwhile.
@@ -65,6 +66,12 @@ def check_evaluation(asset: dg.AssetKey, check: Check, state: CheckResult, is_bl
 
 def _fields(asset: dg.AssetKey, state: CheckResult, is_warning: bool) -> dict[str, Any]:
     since = {name: text_of(time.replace(microsecond=0)) for name, time in state.since.items()}
+    columns = (
+        Column(state.noun, "dataset", key=state.noun),
+        Count("violations", "times", key="violations"),
+        "what",
+        Column("since", lambda violation: since.get(violation.dataset)),
+    )
     return {
         "asset_key": asset,
         "passed": state.passed,
@@ -75,18 +82,7 @@ def _fields(asset: dg.AssetKey, state: CheckResult, is_warning: bool) -> dict[st
             "actual": state.actual,
             "violations": state.violations,
             f"{state.noun}s": len(state.by_dataset),
-            f"offending_{state.noun}s": table(
-                {state.noun: "string", "violations": "int", "what": "string", "since": "string"},
-                [
-                    {
-                        state.noun: violation.dataset,
-                        "violations": violation.times,
-                        "what": violation.what,
-                        "since": since.get(violation.dataset, ""),
-                    }
-                    for violation in state.shown
-                ],
-            ),
+            f"offending_{state.noun}s": draw_table(Table("", columns, state.shown)),
         },
     }
 

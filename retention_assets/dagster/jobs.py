@@ -7,7 +7,6 @@ A selection of partitions costs Dagster events for each of them and can't name d
 that names no partition makes the same assets of a list of datasets; its results are all events.
 """
 
-import json
 import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -32,14 +31,10 @@ from retention_assets.people.holds import hold, release
 from retention_assets.people.housekeeping import housekeeping
 from retention_assets.people.marks import keep, unmark
 from retention_assets.people.operation import (
-    MOST_SHOWN,
     Kind,
-    Markdown,
     Operation,
     RecordedRequest,
     Result,
-    Rows,
-    json_text,
 )
 from retention_assets.people.plan import show_plan, show_upcoming
 from retention_assets.people.policies import policy_overwrite, policy_revoke
@@ -49,8 +44,9 @@ from retention_assets.people.trash import empty_trash, forget_trash, restore
 from retention_assets.people.visibility import advance_visibility
 from retention_assets.pipeline.file_systems import inside
 from retention_assets.pipeline.stage import write_text
-from retention_assets.render.dagster import plot_metadata, table
-from retention_assets.render.svg import Plot
+from retention_assets.render.dagster import draw_table
+from retention_assets.render.page import MOST_SHOWN, Table
+from retention_assets.render.text import json_text, plain_json
 from retention_assets.settings.model import Settings
 from retention_assets.settings.sections import DagsterSettings
 
@@ -244,20 +240,18 @@ def _shown(log: dg.DagsterLogManager, result: Result) -> dict[str, Any]:
         for sentence in result.sentences[:MOST_SHOWN]:
             log.error(sentence)
         raise Refused("\n".join(result.failures))
-    answer, metadata = result.page() if result.page else (result.answer, result.data)
+    answer, metadata = result.page() if result.page else (result.answer, result.numbers() if result.numbers else result.data)
     log.info(answer.headline)
-    return {"answer": Markdown(answer.markdown), **metadata}
+    return {"answer": dg.MetadataValue.md(answer.markdown), **metadata}
 
 
 def _in_dagster(value: Any) -> Any:
     match value:
-        case Markdown():
-            return dg.MetadataValue.md(value)
+        case dg.MetadataValue():
+            return value
         case Path():
             return dg.MetadataValue.path(str(value))
-        case Plot():
-            return plot_metadata(value)
-        case Rows(columns, rows, meanings):
-            return table(columns, (dict(zip(columns, row, strict=True)) for row in rows), meanings)
-    plain = json.loads(json_text(value))
+        case Table():
+            return draw_table(value)
+    plain = plain_json(value)
     return plain[:MOST_SHOWN] if isinstance(plain, list) else plain

@@ -19,7 +19,7 @@ from retention_assets.dagster.sweeping import state_events
 from retention_assets.datasets import by_store
 from retention_assets.evaluation.changes import Listing, list_datasets
 from retention_assets.ledger.invariants import CheckResult, check_result
-from retention_assets.render.dagster import MOST_SHOWN
+from retention_assets.render.page import MOST_SHOWN
 from retention_assets.render.text import visible
 from retention_assets.settings.model import Settings
 from retention_assets.settings.sections import DagsterSettings

@@ -28,21 +28,22 @@ from retention_assets.pipeline.file_systems import inside
 from retention_assets.pipeline.stage import write_text
 from retention_assets.pipeline.sweep_stage import SweepTask, SweepWatch, is_for_tasks, sweep_in_tasks
 from retention_assets.policy.sizes import size_of
-from retention_assets.render.dagster import (
-    DATA,
-    MOST_SHOWN,
-    due_by_day,
-    list_metadata,
-    page,
-    pending_metadata,
-    plot_metadata,
-    spared_metadata,
-    totals_metadata,
-    upcoming_rows,
-    week_rows,
+from retention_assets.render.assets import (
+    SWEEP_COUNTS,
+    SWEPT,
+    due_table,
+    pending_numbers,
+    spared_table,
+    sweep_numbers,
+    totals_numbers,
+    upcoming_table,
+    week_table,
 )
-from retention_assets.render.html import page_of
-from retention_assets.render.markdown import plain
+from retention_assets.render.dagster import DATA, draw_page, draw_plot
+from retention_assets.render.markdown import listing, plain, with_table
+from retention_assets.render.page import MOST_SHOWN, Medium, Page, Table
+from retention_assets.render.report import COLUMNS, DayReport, day_report
+from retention_assets.render.report_page import page_of
 from retention_assets.render.summaries import (
     day_summary,
     state_summary,
@@ -52,8 +53,7 @@ from retention_assets.render.summaries import (
 )
 from retention_assets.render.svg import Plots, freed_words, plots_of, since, strip
 from retention_assets.render.terminal import console, status_text
-from retention_assets.render.text import kib
-from retention_assets.report import DayReport, day_report
+from retention_assets.render.text import kib, plain_json
 from retention_assets.stores.protocol import Store, call_store
 from retention_assets.sweep.admission import Door, Question
 from retention_assets.sweep.dataset_sweep import OnProgress, SweepResult, refused_results
@@ -110,8 +110,6 @@ def report_store_warnings(stores: Iterable[Store], log: dg.DagsterLogManager) ->
 
 
 _BYTES = ("bytes_freed", "bytes_hidden", "bytes_set_aside")
-_COUNTS = ("deleted", "set_aside", "already_gone", "hidden", "restored", "failed", "spared", "expiring")
-_NUMBERS = (*_COUNTS, "left", *_BYTES)
 # numbers that a page shows even if they are zero
 _PLOTTED = ("deleted", "spared", "failed")
 _OUTCOMES = [outcome.value.lower() for outcome in Outcome]
@@ -189,14 +187,11 @@ def swept_transactions(run: Step, ledger: Ledger) -> Metadata:
     if run.datasets.keys is not None and results and refusals == len(results):
         raise Refused(" ".join(sorted({str(result.refused) for result in results})))
     # Failures stand first: a table that is cut still shows them.
-    shown = sorted(results, key=lambda result: result.refused is None and not result.errors)[:MOST_SHOWN]
-    rows, numbers = list(map(_row, shown)), {name: sum(_row(result)[name] for result in results) for name in _NUMBERS}
-    spared_rows = spared_metadata(spared)
+    shown = sorted(results, key=lambda result: result.refused is None and not result.errors)
+    table, numbers = Table("by dataset", SWEPT, shown, "by_dataset"), sweep_numbers(results)
     data = {
-        **pending_metadata(pending, run.as_of),
+        **pending_numbers(pending, run.as_of),
         "objections": len(objections),
-        "by_dataset": rows,
-        "spared_at_the_door": spared_rows,
         "datasets": len(results),
         "refused": refusals,
         "skipped": (skipped := sum(result.skipped is not None for result in results)),
@@ -206,18 +201,12 @@ def swept_transactions(run: Step, ledger: Ledger) -> Metadata:
         "as_of": run.as_of.isoformat(),
         "ordered_by": run.actor,
     }
-    summary = sweep_summary(rows, numbers, skipped, objections, run.actor, last)
-    plotted = {name.replace("_", " "): numbers[name] for name in _NUMBERS if name in _PLOTTED or numbers[name]}
-    sizes = {f"{name} (KiB)": kib(plotted.pop(f"bytes {name}", 0)) for name in ("freed", "hidden", "set aside")}
-    lists = {"by dataset": rows, "spared, why": spared_rows}
-    return page(summary, lists, plotted | {name: size for name, size in sizes.items() if size or "freed" in name}, data)
-
-
-def _row(result: SweepResult) -> dict[str, Any]:
-    numbers = {outcome.value.lower(): result.outcomes[outcome] for outcome in Outcome}
-    numbers |= {"left": result.left} | {name: getattr(result, name) for name in _BYTES}
-    shown = {name: numbers[name] for name in _NUMBERS}
-    return {"dataset": result.dataset, **shown, "refused": result.refused or "", "errors": "; ".join(result.errors)}
+    not_swept = [result.dataset for result in results if result.refused]
+    summary = sweep_summary(len(results), not_swept, numbers, skipped, objections, run.actor, last)
+    counted = {name.replace("_", " "): numbers[name] for name in (*SWEEP_COUNTS, "left") if name in _PLOTTED or numbers[name]}
+    sizes = {f"{name.removeprefix('bytes_').replace('_', ' ')} (KiB)": kib(numbers[name]) for name in _BYTES}
+    plotted = counted | {name: size for name, size in sizes.items() if size or "freed" in name}
+    return draw_page(Page(summary, (table, spared_table(spared)), plotted, data))
 
 
 # Time for which a page stays where Dagster shows it; the ledger can make it again (`retention report --html`).
@@ -279,10 +268,11 @@ class _State:
     @property
     def data(self) -> dict[str, Any]:
         last = {"day": self.last.day.isoformat(), **self.last.counters} if self.last else None
-        shown = {**pending_metadata(self.waiting, self.as_of), **totals_metadata(self.totals)}
+        shown = {**pending_numbers(self.waiting, self.as_of), **totals_numbers(self.totals)}
         aside = {"set_aside": sum(row.marks for row in self.aside), "bytes_set_aside": sum(row.bytes for row in self.aside)}
         day = self.as_of.date().isoformat()
-        return {"day": day, **shown, **aside, "failing_checks": list(self.failing), "last_sweep": last}
+        state = {"day": day, **shown, **aside, "failing_checks": list(self.failing), "last_sweep": last}
+        return dict(plain_json(state))
 
 
 def _state_page(state: _State, ledger: Ledger, entries: Mapping[str, Any]) -> tuple[DayReport, Plots, Metadata]:
@@ -292,23 +282,19 @@ def _state_page(state: _State, ledger: Ledger, entries: Mapping[str, Any]) -> tu
         freed = ledger.pending.freed(since(day))
         due = ledger.marks.table(None, OPENED, state.as_of + timedelta(days=_DAYS_AHEAD), first=MOST_SHOWN).to_pylist()
     plots = plots_of(freed, state.waiting, day, state.as_of)
-    coming = upcoming_rows((row, state.fates.of(row)) for row in due)
-    week = week_rows(group for group in freed if group.as_of > state.as_of - timedelta(days=_WEEK))
+    coming = upcoming_table((row, state.fates.of(row)) for row in due)
+    week = week_table(group for group in freed if group.as_of > state.as_of - timedelta(days=_WEEK))
     marked, total = Waiting.of(state.waiting, state.as_of), report.total
-    rows = [
-        {"dataset": line.dataset, **line.counters, "finished": "yes" if line.finished_at else "no"}
-        for line in report.lines[:MOST_SHOWN]
-    ]
+    lines = sorted(report.lines, key=lambda line: (-line.counters["failed"], -line.counters["to_delete"], line.dataset))
+    day_in_full = Table("day in full", COLUMNS, lines, "by_dataset")
     data = {
         "execution_date": day.isoformat(),
         "finished": total.finished_at is not None or not report.lines,
         "datasets": len(report.lines),
         "ordered_by": list(total.ordered_by),
         **total.counters,
-        "by_dataset": rows,
         "realms": [realm.sentence for realm in report.realms],
-        "next_to_go": coming,
-        "last_7_days": week,
+        "next_to_go": coming.records(Medium.RUN),
         "state": state.data,
     }
     numbers = {
@@ -322,17 +308,19 @@ def _state_page(state: _State, ledger: Ledger, entries: Mapping[str, Any]) -> tu
         "deleted": total.counters["deleted"],
         "freed (KiB)": kib(total.counters["bytes_freed"]),
     }
+    today = with_table(day_summary(report), day_in_full)
     shown = {
-        "next to go": list_metadata(coming),
-        "last 7 days": dg.MetadataValue.md(week_summary(week)),
-        "today": dg.MetadataValue.md("\n\n".join([day_summary(report), *(plain(realm.sentence) for realm in report.realms)])),
+        "next to go": dg.MetadataValue.md(listing(coming)),
+        "last 7 days": dg.MetadataValue.md(with_table(week_summary(week.rows), week)),
+        "today": dg.MetadataValue.md("\n\n".join([today, *(plain(realm.sentence) for realm in report.realms)])),
         "freed": dg.MetadataValue.md(strip(freed_words(plots.days), plots.days.totals)),
-        "by policy": plot_metadata(plots.freed),
-        "by age": plot_metadata(plots.ages),
+        "by policy": draw_plot(plots.freed),
+        "by age": draw_plot(plots.ages),
         **entries,
     }
-    summary = state_summary(totals, marked, due_by_day(state.waiting, state.as_of), state.last, state.failing, state.aside)
-    return report, plots, page(summary, {"week in full": week, "day in full": rows}, numbers, data, shown)
+    summary = state_summary(totals, marked, state.last, state.failing, state.aside)
+    page = Page(summary, (week, day_in_full), numbers, data, due_table(state.waiting, state.as_of))
+    return report, plots, draw_page(page, shown)
 
 
 def state_events(instance: dg.DagsterInstance, resources: Resources) -> Iterator[dg.AssetMaterialization]:

@@ -26,9 +26,10 @@ from retention_assets.ledger import open_ledger
 from retention_assets.policy.durations import text_of
 from retention_assets.policy.language import load_policies
 from retention_assets.policy.sizes import size_of
+from retention_assets.render.page import Count, Size, Table
+from retention_assets.render.report import day_report
 from retention_assets.render.tables import explanation
-from retention_assets.render.terminal import Count, Size, table
-from retention_assets.report import day_report
+from retention_assets.render.terminal import draw
 from retention_assets.settings.model import Settings, load_settings
 
 GRACE = AS_OF + timedelta(days=2)
@@ -77,12 +78,11 @@ def _mark(settings: Settings, console: Console) -> None:
     )
     ran = _run(settings, AS_OF)
     columns = ("verdict", "policy", Count("transactions"), Size("bytes"))
-    rows = [tuple(row[name] for name in columns) for row in ran.said["candidate_marks"]["by_policy"]]
-    console.print(table("What was decided", columns, rows))
+    console.print(draw(Table("What was decided", columns, ran.said["candidate_marks"]["by_policy"])))
     spared = [row for row in ran.said["candidate_marks"]["reasons"] if row["verdict"] == "spare"]
-    meanings = [(row["reason"], row["transactions"], row["meaning"]) for row in spared]
+    reasons = ("reason", Count("transactions"), "meaning")
     console.print()
-    console.print(table("Why some that a policy selects are spared", ("reason", Count("transactions"), "meaning"), meanings))
+    console.print(draw(Table("Why some that a policy selects are spared", reasons, spared)))
     console.print(
         f"\n{ran.number('candidate_marks', 'newly_marked'):,} transactions are marked. [bold]Nothing is deleted yet[/]: a mark"
         " waits out its grace, seven days here."
@@ -109,12 +109,8 @@ def _sweep(folder: Path, settings: Settings, console: Console, sizes: Mapping[st
     _title(console, 4, "Sweep", SWEEP)
     console.print("The grace is over. The job runs again; before each dataset it reads the store again …\n")
     ran = _run(settings, SWEEP)
-    swept = [
-        (row["dataset"], row["deleted"], row["spared"], row["bytes_freed"])
-        for row in ran.said["swept_transactions"]["by_dataset"]
-    ]
-    counts = (Count("deleted"), Count("spared"))
-    console.print(table("What was swept", ("dataset", *counts, Size("bytes freed")), swept))
+    columns = ("dataset", Count("deleted"), Count("spared"), Size("bytes freed"))
+    console.print(draw(Table("What was swept", columns, ran.said["swept_transactions"]["by_dataset"])))
     for name, size in bytes_in(folder).items():
         console.print(f"{name}: {size_of(sizes[name])} before, {size_of(size)} after")
     for name, count in rows_in(folder).items():
@@ -132,8 +128,8 @@ def _kept(folder: Path, settings: Settings, console: Console, rescued: Mapping[s
     _title(console, 5, "What was not swept")
     with open_ledger(settings.ledger) as ledger:
         spared = ledger.marks.table(statuses=["SPARED"]).select(["dataset", "transaction", "why"]).to_pylist()
-    rows = [(row["dataset"], row["transaction"], row["why"]) for row in spared]
-    console.print(table("Marked, but still needed", ("dataset", "transaction", "why"), rows))
+    columns = ("dataset", "transaction", "why")
+    console.print(draw(Table("Marked, but still needed", columns, spared)))
     now = ice.rows_of(folder)
     orphans = ice.orphans_left(folder)
     versions = [*delta.whole_versions(folder)]

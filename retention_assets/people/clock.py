@@ -24,7 +24,8 @@ from retention_assets.people.operation import (
 )
 from retention_assets.policy.durations import text_of
 from retention_assets.policy.sentences import count
-from retention_assets.render.tables import clock_table
+from retention_assets.render.page import Table
+from retention_assets.render.tables import CLOCK
 
 SIMULATED = "The present, for settings with a simulated clock."
 
@@ -95,7 +96,11 @@ def clock_times(request: Request, environment: Environment) -> Result:
     """Show the times that the clock guard compares: the newest mark, the newest run, the last accept."""
     with environment.ledger_if_any() as ledger:
         times = (ledger.clock.times() if ledger else LedgerTimes()).as_dict()
-        return Result(data=times, tables=lambda: [clock_table(times)], notes=what_is_missing(environment, ledger))
+        return Result(
+            data=times,
+            tables=lambda: [Table("The clock of the ledger", CLOCK, [*times.items()])],
+            notes=what_is_missing(environment, ledger),
+        )
 
 
 clock = group(clock_times, "clock", command(clock_accept, "accept"), command(clock_reset, "reset"))

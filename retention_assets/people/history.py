@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field
-from rich.table import Table
 
 from retention_assets.clock import now
 from retention_assets.environment import Environment
@@ -35,7 +34,6 @@ from retention_assets.ledger import Ledger
 from retention_assets.ledger.histories import TransactionLife
 from retention_assets.people.command import command
 from retention_assets.people.operation import (
-    MOST_SHOWN,
     AsOf,
     DatasetName,
     Flags,
@@ -45,8 +43,6 @@ from retention_assets.people.operation import (
     PolicyFiles,
     Request,
     Result,
-    Rows,
-    json_rows,
     operation,
     what_is_missing,
 )
@@ -55,8 +51,10 @@ from retention_assets.policy.durations import text_of
 from retention_assets.policy.globs import matches
 from retention_assets.policy.model import Hold
 from retention_assets.render.markdown import Answer, plain
+from retention_assets.render.page import MOST_SHOWN, Table
 from retention_assets.render.summaries import dataset_answer, history_answer, transaction_answer
-from retention_assets.render.tables import explained_transaction, history_table
+from retention_assets.render.tables import HISTORY, explained_transaction
+from retention_assets.render.text import json_rows
 from retention_assets.stores.protocol import Only as OnlySome
 
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
@@ -208,7 +206,7 @@ def open_history(request: HistoryRequest, environment: Environment) -> Iterator[
         hidden = f"more are hidden, because readers see only views from {from_} on; --all lists them."
         head = {"dataset": dataset, "as_of": at, "visible_from": visible_from}
         yield Result(
-            tables=lambda: [_history_table(dataset, lives, request.most)],
+            tables=lambda: _tables(dataset, lives, request.most),
             pieces=lambda: json_rows((life.as_dict() for life in lives), head, "transactions"),
             notes=notes,
             closing=lambda: [f"{source.hidden:,} {hidden}"] if source.hidden and from_ else [],
@@ -220,9 +218,10 @@ def open_history(request: HistoryRequest, environment: Environment) -> Iterator[
 history = command(open_history, "history")
 
 
-def _history_table(dataset: str, lives: Iterator[TransactionLife], most: int) -> Table:
+def _tables(dataset: str, lives: Iterator[TransactionLife], most: int) -> list[Table]:
     first = [life.as_dict() for life in islice(lives, most)]
-    return history_table(dataset, first, len(first) + sum(1 for _ in lives))
+    total = len(first) + sum(1 for _ in lives)
+    return [Table(f"{dataset}: {len(first):,} of {total:,} transactions", HISTORY, first)]
 
 
 def _history_page(
@@ -236,25 +235,15 @@ def _history_page(
             counts[mark.state if mark else ""] += 1
             yield life
 
-    newest = nlargest(MOST_SHOWN, counted(), key=_changed_at)
-    answer = history_answer(source.dataset, newest, dict(sorted(counts.items())), source.hidden)
-    columns = {"transaction": "string", "bytes": "int", "mark": "string", "message": "string", "what happened": "string"}
-    rows = [
-        (
-            life.transaction,
-            life.bytes or 0,
-            life.mark.status if life.mark else "",
-            life.said.message if life.said else "",
-            life.words,
-        )
-        for life in newest
-    ]
+    newest = [life.as_dict() for life in nlargest(MOST_SHOWN, counted(), key=_changed_at)]
+    table = Table(source.dataset, HISTORY, newest)
+    answer = history_answer(table, dict(sorted(counts.items())), source.hidden)
     numbers = {
         "dataset": source.dataset,
         "as_of": source.as_of,
         "transactions": counts.total(),
         "hidden": source.hidden,
-        "history": Rows(columns, rows),
+        "history": table,
     }
     return Answer(answer.headline, (*map(plain, warnings), *answer.paragraphs)), numbers
 

@@ -40,7 +40,8 @@ from retention_assets.policy.globs import is_literal, protecting
 from retention_assets.policy.keys import Glob
 from retention_assets.policy.model import Hold, Keeper
 from retention_assets.policy.sentences import count, hold_sentence
-from retention_assets.render.tables import hold_table
+from retention_assets.render.page import Table
+from retention_assets.render.tables import HOLDS
 from retention_assets.settings.model import Settings
 from retention_assets.settings.yaml import Document, problems_of
 
@@ -221,7 +222,8 @@ def list_holds(request: Request, environment: Environment) -> Result:
     in_files += [row.keeper for row in recorded.files if row.keeper not in in_files]
     rows = [_hold_row(each, "ledger") for each in (*recorded.placed, *recorded.purged)]
     rows += [_hold_row(each, "file") for each in in_files if each.is_live(at)]
-    return Result(data=rows, tables=lambda: [hold_table(rows)], notes=notes)
+    table = Table("Holds in force", HOLDS, rows, empty="No hold is in force")
+    return Result(data=rows, tables=lambda: [table], notes=notes)
 
 
 @examples(*hold.examples)

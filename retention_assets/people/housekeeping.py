@@ -1,11 +1,10 @@
 """Postpones what a store would expire too early, as sweep/postpone_expiry.py decides."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Annotated
 
 from pydantic import Field
-from rich.table import Table
 
 from retention_assets.environment import Environment
 from retention_assets.errors import BadInput, Problem, Refused, suggest
@@ -13,7 +12,7 @@ from retention_assets.evaluation.keepers import Keepers
 from retention_assets.people.command import command
 from retention_assets.people.operation import AsOf, Flags, Kind, RecordedRequest, Result, operation
 from retention_assets.policy.sentences import count
-from retention_assets.render.terminal import Count, Minute, table
+from retention_assets.render.page import Count, Minute, Table
 from retention_assets.stores.protocol import Store, call_store
 from retention_assets.sweep.postpone_expiry import PostponementResult, postpone_expiry, postpone_expiry_dry_run
 
@@ -63,22 +62,24 @@ def housekeeping(request: HousekeepingRequest, environment: Environment) -> Resu
     )
 
 
-def _tables(dry_run: bool, results: Sequence[PostponementResult]) -> Iterator[Table]:
-    rows = [
-        (result.dataset, result.within, result.until, result.postponed, result.left) for result in results if not result.refused
-    ]
+_POSTPONED = (
+    "dataset",
+    Minute("expires before", "within"),
+    Minute("postponed to", "until"),
+    Count("transactions", "postponed"),
+    Count("left for next time", "left"),
+)
+_TOMORROW = ("dataset", "type", Count("transactions"), Count("unfinished"), Count("not archived", "unarchived"))
+
+
+def _tables(dry_run: bool, results: Sequence[PostponementResult]) -> list[Table]:
+    rows = [result for result in results if not result.refused]
     title = "What would be postponed. Nothing was changed." if dry_run else "What was postponed"
-    instants = map(Minute, ("expires before", "postponed to"))
-    columns = ("dataset", *instants, *map(Count, ("transactions", "left for next time")))
-    yield table(title if rows else "No store expires anything by itself", columns, rows)
-    tomorrow = [
-        (result.dataset, kind.type, kind.transactions, kind.unfinished, kind.unarchived)
-        for result in results
-        for kind in result.tomorrow
+    tomorrow = [{"dataset": result.dataset, **asdict(kind)} for result in results for kind in result.tomorrow]
+    return [
+        Table(title, _POSTPONED, rows, empty="No store expires anything by itself"),
+        Table("What expires tomorrow", _TOMORROW, tomorrow),
     ]
-    if tomorrow:
-        counts = map(Count, ("transactions", "unfinished", "not archived"))
-        yield table("What expires tomorrow", ("dataset", "type", *counts), tomorrow)
 
 
 def _stores(request: HousekeepingRequest, environment: Environment) -> Mapping[str, Store]:

@@ -14,7 +14,6 @@ import click
 import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import AfterValidator, Field
-from rich.table import Table
 
 from retention_assets.clock import now
 from retention_assets.environment import Environment
@@ -37,7 +36,6 @@ from retention_assets.people.operation import (
     Request,
     Result,
     Text,
-    json_rows,
     operation,
     what_is_missing,
 )
@@ -47,7 +45,9 @@ from retention_assets.policy.durations import text_of
 from retention_assets.policy.globs import is_literal, matching
 from retention_assets.policy.model import Hold
 from retention_assets.policy.sentences import count
+from retention_assets.render.page import Table
 from retention_assets.render.tables import mark_tables
+from retention_assets.render.text import json_rows
 from retention_assets.stores.protocol import StoreFailed
 
 _SHOWN = (

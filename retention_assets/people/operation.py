@@ -4,14 +4,12 @@ The command (command.py), the Dagster job with its form (dagster/jobs.py), the J
 are made from the declaration. Messages for the command line and for Dagster are the same sentences.
 """
 
-import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from enum import Enum
 from inspect import getdoc
-from itertools import islice
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar, Union, get_args, get_origin
@@ -22,20 +20,17 @@ from retention_assets.clock import now
 from retention_assets.environment import Environment
 from retention_assets.errors import BadInput, InvalidValue
 from retention_assets.ledger.states import Waiting
-from retention_assets.policy.durations import EXPECTED_MOMENT, LONGEST_YEARS, Duration, as_duration, parse_moment, text_of
+from retention_assets.policy.durations import EXPECTED_MOMENT, LONGEST_YEARS, Duration, as_duration, parse_moment
 from retention_assets.render.markdown import Answer, with_code
+from retention_assets.render.page import MOST_SHOWN, Table
+from retention_assets.render.text import json_text
 from retention_assets.settings.yaml import Document, problems_of
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from retention_assets.ledger import Ledger
+    from retention_assets.render.terminal import Indented
 
 _SYSTEM = "::"
-# sentences of an answer, and rows of a table, in a run
-MOST_SHOWN = 1_000
-# each write of JSON flushes, so a row is not a write of its own
-_ROWS_AT_ONCE = 1_000
 
 KIND_TAG = "retention/kind"
 
@@ -192,19 +187,6 @@ class ReasonedRequest(RecordedRequest):
     reason: Annotated[str, AfterValidator(_recorded), Flags("-r", "--reason")] = Field(description="Reason for the record.")
 
 
-@dataclass(frozen=True)
-class Rows:
-    """Table of a run in Dagster: the type of each column by its name, its rows, and what some columns mean."""
-
-    columns: Mapping[str, str]
-    rows: Sequence[Sequence[Any]]
-    meanings: Mapping[str, str] = field(default_factory=dict)
-
-
-class Markdown(str):
-    """Markdown in the page of a run."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Result:
     """Outcome of an operation: JSON, sentences and tables of a terminal, and the page of a run in Dagster."""
@@ -214,7 +196,7 @@ class Result:
     headline: str = ""
     # names of commands and jobs stand between backticks
     sentences: Sequence[str] = ()
-    tables: Callable[[], Iterable["RenderableType"]] = tuple
+    tables: Callable[[], Iterable["Table | Indented | str"]] = tuple
     # what comes next
     next: str = ""
     # warnings, also for those who read the JSON; and those that are known once all of it was printed
@@ -230,6 +212,9 @@ class Result:
     to_do: bool = False
     # JSON in pieces, where a million rows may not be in memory at once
     pieces: Callable[[], Iterable[str]] | None = None
+    # what comes next in Dagster, and numbers and tables of a run, where they are others
+    next_in_run: str = ""
+    numbers: Callable[[], Mapping[str, Any]] | None = None
     # page of a run, where it is not made of the above
     page: Callable[[], tuple[Answer, Mapping[str, Any]]] | None = None
 
@@ -240,7 +225,8 @@ class Result:
     def answer(self) -> Answer:
         """Headline and sentences, after the warnings."""
         warnings = (*self.notes, *self.failures, *self.refusals)
-        return Answer(self.headline, tuple(map(with_code, (*warnings[:MOST_SHOWN], *self.sentences[:MOST_SHOWN], self.next))))
+        sentences = (*warnings[:MOST_SHOWN], *self.sentences[:MOST_SHOWN], self.next_in_run or self.next)
+        return Answer(self.headline, tuple(map(with_code, sentences)))
 
 
 R = TypeVar("R", bound=Request)
@@ -337,25 +323,6 @@ def what_is_missing(environment: Environment, ledger: "Ledger | None", *, polici
     if policies and not any(path.exists() for path in paths):
         return (f"no policy files at {', '.join(map(str, paths))}", *notes)
     return notes
-
-
-def json_text(value: object, indent: int | None = None) -> str:
-    """Instants as `text_of` writes them, what JSON lacks as `str` does."""
-    return json.dumps(
-        value, ensure_ascii=False, indent=indent,
-        default=lambda each: text_of(each) if isinstance(each, datetime) else str(each),
-    )  # fmt: skip
-
-
-def json_rows(rows: Iterable[object], head: Mapping[str, object] | None = None, key: str = "rows") -> Iterator[str]:
-    """Yield rows as one JSON array; with a `head` it stands in that object, under a key of its own."""
-    remaining = iter(rows)
-    yield f"{json_text(head)[:-1]}, {json_text(key)}: [" if head else "["
-    separator = "\n"
-    while batch := [json_text(row) for row in islice(remaining, _ROWS_AT_ONCE)]:
-        yield separator + ",\n".join(batch)
-        separator = ",\n"
-    yield ("]" if separator == "\n" else "\n]") + ("}\n" if head else "\n")
 
 
 def _unwrapped(annotation: Any) -> Any:

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from retention_assets.render.page import Table
 from retention_assets.render.text import visible, visible_json, visible_note
 from retention_assets.settings.secrets import masked
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from retention_assets.render.terminal import Indented
 
 # settings file that --config names, in the notes that the contexts of one call share
 CONFIG_NOTE = "retention_assets.config"
@@ -45,12 +46,13 @@ def echo_json(text: str) -> None:
     click.echo(visible_json(text), nl=False)
 
 
-def print_parts(parts: "Iterable[RenderableType]", *, err: bool = False) -> None:
+def print_parts(parts: "Iterable[str | Table | Indented]", *, err: bool = False) -> None:
     """Print sentences and tables of a result. A terminal folds a sentence between words."""
-    from retention_assets.render.terminal import console
+    from retention_assets.render.terminal import console, draw
 
     for part in parts:
-        console(sys.stderr if err else None).print(part)
+        if not isinstance(part, Table) or part.rows or part.empty:
+            console(sys.stderr if err else None).print(draw(part))
 
 
 def say(words: str) -> None:
@@ -61,7 +63,7 @@ def is_on_terminal() -> bool:
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
-def confirm(question: str, *, err: bool = False, detail: "Callable[[], Iterable[RenderableType]] | None" = None) -> bool:
+def confirm(question: str, *, err: bool = False, detail: "Callable[[], Iterable[Table]] | None" = None) -> bool:
     """Ask; an answer d prints the detail, and the question stands there again."""
     if detail is None:
         return click.confirm(visible(question), default=False, err=err)

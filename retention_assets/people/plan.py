@@ -2,14 +2,13 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Annotated, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field
-from rich.table import Table
 
 from retention_assets.environment import Environment
 from retention_assets.evaluation.fates import Fates
@@ -21,7 +20,6 @@ from retention_assets.ledger.evaluations import Objection
 from retention_assets.people.command import command
 from retention_assets.people.history import last_seen
 from retention_assets.people.operation import (
-    MOST_SHOWN,
     AcceptLarge,
     AsOf,
     DatasetGlobs,
@@ -29,7 +27,6 @@ from retention_assets.people.operation import (
     Only,
     Request,
     Result,
-    Rows,
     Strict,
     operation,
 )
@@ -39,7 +36,7 @@ from retention_assets.people.rehearsed_run import PLAN_ROWS, RehearsedRun, rehea
 from retention_assets.policy.durations import minute_in_utc
 from retention_assets.policy.model import Policy
 from retention_assets.policy.sentences import sentence
-from retention_assets.render.terminal import Column, Count, Minute, Number, Size, table
+from retention_assets.render.page import MOST_SHOWN, Column, Columns, Count, Minute, Number, Prose, Size, Table
 from retention_assets.sweep.admission import Question
 
 # fields of a transaction in JSON, besides those of its list
@@ -123,42 +120,29 @@ class RetentionPlan(RehearsedRun):
 
     def tables(self, detail: bool) -> Iterator[Table]:
         yield from self.deletion_tables(_COLUMNS)
-        if days := self.days():
-            rows = [
-                (day, *map(Amount.text, amounts.values()), sum(amounts.values(), NOTHING).text())
-                for day, amounts in days.items()
-            ]
-            columns = ("day", *map(Number, ("marked before", "newly marked", "together")))
-            yield table(f"Due later, by day{_more(rows)}", columns, rows[:_MOST])
-        if self.policies:
-            rules = [(policy.name, policy.description, sentence(policy)) for policy in self.policies]
-            yield table("Why", ("policy", "purpose", "the rule in force"), rules, prose=True)
+        days = [{"day": day, **amounts} for day, amounts in self.days().items()]
         lists = (
-            _table_of("To be marked", self.newly_marked, "due_at", Minute("due")),
+            _table_of("To be marked", self.newly_marked, Minute("due", "due_at")),
             self.deleted_table(),
-            _table_of("To be spared", self.spared, "why", Column("why")),
-            _table_of("Marked before, not due yet", self.waiting, "due_at", Minute("due")),
+            _table_of("To be spared", self.spared, Prose("why")),
+            _table_of("Marked before, not due yet", self.waiting, Minute("due", "due_at")),
         )
-        yield from (part for part in lists if detail and part.row_count)
+        yield Table(f"Due later, by day{_more(days)}", _LATER, days[:_MOST])
+        yield Table("Why", _RULES, self.policies)
+        yield from lists if detail else ()
 
     def deletion_tables(self, names: Iterable[str] = ("deleted", "set_aside")) -> Iterator[Table]:
         """Tables by dataset and policy, with what would be spared and what goes with deletions."""
         yield from self._group_table(names)
         if len(self.spared):
             counts = self.spared.group_by(["dataset", "why"]).aggregate([("transaction", "count"), ("transaction", "min")])
-            rows = [
-                (row["dataset"], row["transaction_count"], f"{row['transaction_min']}: {row['why']}")
-                for row in counts.sort_by([("dataset", "ascending"), ("why", "ascending")]).to_pylist()
-            ]
-            title = f"Spared, because they are still needed: {len(self.spared):,}{_more(rows)}"
-            yield table(title, ("dataset", Count("marks"), "example and reason"), rows[:_MOST])
+            rows = counts.sort_by([("dataset", "ascending"), ("why", "ascending")]).to_pylist()
+            yield Table(f"Spared, because they are still needed: {len(self.spared):,}{_more(rows)}", _SPARED, rows[:_MOST])
         taken = self.taken.select(["dataset", "transaction", "in_latest_view", "refs"]).to_pylist()
-        if latest := Counter(row["dataset"] for row in taken if row["in_latest_view"]):
-            title = f"Current data to be deleted, from a latest view{_more(latest)}"
-            yield table(title, ("dataset", Count("transactions")), sorted(latest.items())[:_MOST])
-        if dropped := [(row["dataset"], ref, row["transaction"]) for row in taken for ref in row["refs"]]:
-            title = f"Branches and tags that are dropped{_more(dropped)}"
-            yield table(title, ("dataset", "ref", "with"), dropped[:_MOST])
+        latest = sorted(Counter(row["dataset"] for row in taken if row["in_latest_view"]).items())
+        dropped = [{**row, "ref": ref} for row in taken for ref in row["refs"]]
+        yield Table(f"Current data to be deleted, from a latest view{_more(latest)}", _LATEST, latest[:_MOST])
+        yield Table(f"Branches and tags that are dropped{_more(dropped)}", _DROPPED, dropped[:_MOST])
 
     @property
     def refused(self) -> dict[str, str]:
@@ -231,12 +215,7 @@ class RetentionPlan(RehearsedRun):
             ("delete", self.deleted), ("set aside", self.set_aside), ("spare", self.spared),
             ("mark", self.newly_marked),
         )  # fmt: skip
-        rows = [
-            (row["dataset"], row["transaction"], would, row["bytes"] or 0, row.get("why", ""))
-            for would, part in kinds
-            for row in part.slice(0, MOST_SHOWN).to_pylist()
-        ]
-        columns = {"dataset": "string", "transaction": "string", "would": "string", "bytes": "int", "why": "string"}
+        rows = [{**row, "would": would} for would, part in kinds for row in part.slice(0, MOST_SHOWN).to_pylist()]
         return {
             "as_of": self.as_of,
             "datasets": len(self.results),
@@ -247,7 +226,7 @@ class RetentionPlan(RehearsedRun):
             "would_set_aside": len(self.set_aside),
             "would_free": self.total("deleted").bytes,
             "would_spare": len(self.spared),
-            "transactions": Rows(columns, rows),
+            "transactions": Table("", _WOULD, rows),
         }
 
     def _group_table(self, names: Iterable[str]) -> Iterator[Table]:
@@ -258,30 +237,52 @@ class RetentionPlan(RehearsedRun):
             return
         # The largest are shown, in the order of their names.
         largest = sorted(groups, key=lambda key: -sum(groups[key][name].bytes for name in shown))[:_MOST]
-        rows, before = list[tuple[str, ...]](), ""
+        rows, before = list[Mapping[str, Any]](), ""
         for dataset, policy in (key for key in groups if key in largest):
-            amounts = groups[dataset, policy]
-            rows.append(("" if dataset == before else dataset, policy, *(amounts[name].text() for name in shown)))
+            rows.append({"dataset": "" if dataset == before else dataset, "policy": policy, **groups[dataset, policy]})
             before = dataset
-        columns = map(Number, (_COLUMNS[name] for name in shown))
-        yield table(f"By dataset and policy{_more(groups)}", ("dataset", "policy", *columns), rows)
+        columns = (*_NAMED, *(_amount(_COLUMNS[name], name) for name in shown))
+        yield Table(f"By dataset and policy{_more(groups)}", columns, rows)
 
     def deleted_table(self, most: int | None = None) -> Table:
         """Transactions that would be deleted or set aside, or the first of them."""
         title = "To be deleted or set aside now" if len(self.set_aside) else "To be deleted now"
-        return _table_of(title, self.taken, "by", Column(""), most)
+        return _table_of(title, self.taken, Column("", _how), most)
 
 
-def _table_of(title: str, transactions: pa.Table, last: str, column: Column, most: int | None = None) -> Table:
+def _amount(heading: str, name: str) -> Column:
+    return Number(heading, lambda row: row[name].text())
+
+
+_NAMED: Columns = ("dataset", "policy")
+_LATER = (
+    "day",
+    _amount("marked before", "marked_before"),
+    _amount("newly marked", "newly_marked"),
+    Number("together", lambda row: (row["marked_before"] + row["newly_marked"]).text()),
+)
+_RULES = (Column("policy", "name"), Column("purpose", "description"), Prose("the rule in force", sentence))
+_SPARED = (
+    "dataset",
+    Count("marks", "transaction_count"),
+    Column("example and reason", lambda row: f"{row['transaction_min']}: {row['why']}"),
+)
+_LATEST = (Column("dataset", lambda row: row[0]), Count("transactions", lambda row: row[1]))
+_DROPPED = ("dataset", "ref", Column("with", "transaction"))
+_TRANSACTIONS = ("dataset", "transaction", "policy", Minute("closed", "closed_at"), Size("size", "bytes"))
+_WOULD = ("dataset", "transaction", "would", Size("bytes"), Column("why", lambda row: row.get("why", "")))
+
+
+def _how(row: Mapping[str, Any]) -> str:
+    how = next((words for flag, words in _HOW.items() if row.get(flag)), "")
+    return how or ("" if row["reason"] == "SELECTED" else row["reason"])
+
+
+def _table_of(title: str, transactions: pa.Table, last: Column, most: int | None = None) -> Table:
     rows = transactions.slice(0, most).to_pylist()
-    for row in rows:
-        how = next((words for flag, words in _HOW.items() if row.get(flag)), "")
-        row["by"] = how or ("" if row["reason"] == "SELECTED" else row["reason"])
-    names = ("dataset", "transaction", "policy", "closed_at", "bytes", last)
-    columns = ("dataset", "transaction", "policy", Minute("closed"), Size("size"), column)
     of = f"{len(rows)} of " if len(rows) < len(transactions) else ""
     title = f"{title}: {of}{len(transactions):,}, times in UTC"
-    return table(title, columns, ([row[name] for name in names] for row in rows), grouped=True, prose=last == "why")
+    return Table(title, (*_TRANSACTIONS, last), rows, grouped=True)
 
 
 def _summed(tables: Mapping[str, pa.Table], columns: Sequence[str]) -> dict[tuple[str, ...], dict[str, Amount]]:
@@ -342,7 +343,7 @@ def show_plan(request: PlanRequest, environment: Environment) -> Result:
         days = plan_days(environment, request.days, request.datasets, request.as_of, request.accept_large)
         return show_days(days, request.detail)
     plan = make_plan(request, environment)
-    result = Result(
+    return Result(
         headline=plan.headline,
         sentences=plan.sentences,
         tables=lambda: plan.tables(request.detail),
@@ -351,9 +352,9 @@ def show_plan(request: PlanRequest, environment: Environment) -> Result:
         refusals=plan.refusals,
         to_do=plan.to_do,
         data=plan.as_dict(),
+        next_in_run="The job `delete_cycle` does it; `act_keep` takes something out of it for good.",
+        numbers=plan.metadata,
     )
-    does_it = "The job `delete_cycle` does it; `act_keep` takes something out of it for good."
-    return replace(result, page=lambda: (replace(result, next=does_it).answer, plan.metadata()))
 
 
 plan = command(show_plan, "plan")

@@ -4,24 +4,23 @@ Policies, graces, holds, tags, realms and history are those of today. Nothing ne
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
-from rich.table import Table
 
 from retention_assets.environment import Environment
 from retention_assets.errors import BadInput, Problem
 from retention_assets.frames.log import INSTANT
-from retention_assets.people.operation import MOST_SHOWN, Result, Rows
+from retention_assets.people.operation import Result
 from retention_assets.people.rehearsal import NOTHING, Amount, amount_of, rehearse
 from retention_assets.people.rehearsed_run import PLAN_ROWS, RehearsedRun, rehearse_run
 from retention_assets.policy.durations import LONGEST_YEARS, text_of
 from retention_assets.policy.sentences import count
 from retention_assets.policy.sizes import size_of
-from retention_assets.render.terminal import Count, Size, table
+from retention_assets.render.page import LONG, MOST_SHOWN, Column, Count, Medium, Number, Prose, Size, Table
 from retention_assets.sweep.admission import Question
 
 MOST_DAYS = 1_000
@@ -39,6 +38,30 @@ _COUNTS = {
     "spared": "spared",
     "waiting": "then waiting",
 }
+
+
+def _transactions(name: str) -> Callable[[Any], int | None]:
+    return lambda day: getattr(day, name).transactions or None
+
+
+_DAYS = (
+    Column("day", lambda day: day.as_of.date()),
+    *(Count(words, _transactions(name), key=name) for name, words in _COUNTS.items()),
+    Count("stored", _transactions("stored"), Medium.RUN),
+    Size("freed", lambda day: day.freed or ""),
+    Size("stored", lambda day: day.stored.bytes, key="stored_bytes"),
+)
+_GOES = (
+    Column("day", lambda row: row["on"].date().isoformat(), LONG & ~Medium.JSON),
+    Column("on", lambda row: row["on"].date().isoformat(), Medium.JSON),
+    "dataset",
+    "transaction",
+    "policy",
+    Number("policy version", media=Medium.JSON),
+    Size("size", "bytes"),
+    Column("", "how"),
+)
+_SPARED = (Count("marks", lambda row: row[1]), Prose("why", lambda row: row[0]))
 GOES = pa.schema([("on", INSTANT), *PLAN_ROWS, ("how", pa.string())])
 _NO_CHANGE = "Nothing was changed. New data is not in it."
 
@@ -132,38 +155,26 @@ class PlannedDays:
     def refusals(self) -> list[str]:
         return [why for name, why in sorted(self.refused.items()) if name not in self.store_failures]
 
-    def tables(self, detail: bool) -> Iterator[Table]:
-        shown = [name for name in _COUNTS if self.total(name).transactions]
-        rows = [
-            (
-                day.as_of.date(),
-                *(getattr(day, name).transactions or None for name in shown),
-                day.freed or "",
-                day.stored.bytes,
-            )
-            for day in self.days
-            if not day.is_quiet
-        ]
+    @property
+    def day_table(self) -> Table:
+        rows = [day for day in self.days if not day.is_quiet]
         quiet = len(self.days) - len(rows)
-        if rows:
-            title = f"Day by day, without {quiet:,} with no change" if quiet else "Day by day"
-            yield table(title, ("day", *map(Count, map(_COUNTS.__getitem__, shown)), Size("freed"), Size("stored")), rows)
-        if self.spared_because:
-            counts = sorted((why, marks) for why, marks in self.spared_because.items())
-            yield table("Why marks are spared", (Count("marks"), "why"), [(marks, why) for why, marks in counts], prose=True)
-        if detail and len(goes := self.gone):
-            columns = ("day", "dataset", "transaction", "policy", Size("size"), "")
-            names = ("dataset", "transaction", "policy", "bytes", "how")
-            listed = [(row["on"].date(), *(row[name] for name in names)) for row in goes.to_pylist()]
-            yield table(f"To go: {len(goes):,}", columns, listed)
+        return Table(f"Day by day, without {quiet:,} with no change" if quiet else "Day by day", _DAYS, rows)
+
+    def goes_table(self, most: int | None = None) -> Table:
+        """Transactions that go, by name, or the first of them."""
+        return Table(f"To go: {len(self.gone):,}", _GOES, self.gone.slice(0, most).to_pylist())
+
+    def tables(self, detail: bool) -> list[Table]:
+        spared = Table("Why marks are spared", _SPARED, sorted(self.spared_because.items()))
+        return [self.day_table, spared, *([self.goes_table()] if detail else [])]
 
     def as_dict(self) -> dict[str, Any]:
-        goes = self.gone.select(["on", "dataset", "transaction", "policy", "policy_version", "bytes", "how"])
         return {
             "as_of": self.days[0].as_of,
             "days": [day.as_dict() for day in self.days],
             "totals": {name: self.total(name).as_dict() for name in _ADDED},
-            "goes": [{**row, "on": row["on"].date().isoformat()} for row in goes.to_pylist()],
+            "goes": self.goes_table().records(),
             "spared_because": dict(sorted(self.spared_because.items())),
             "cascades": dict(sorted(self.cascades.items())),
             "refused": dict(sorted(self.refused.items())),
@@ -173,31 +184,14 @@ class PlannedDays:
 
     def metadata(self) -> Mapping[str, Any]:
         """Numbers, the days, and the first transactions that go: the file of the run has all of them."""
-        columns = {"day": "string", **dict.fromkeys(_AMOUNTS, "int"), "freed": "int", "stored_bytes": "int"}
-        days = [
-            (
-                day.as_of.date().isoformat(),
-                *(getattr(day, name).transactions for name in _AMOUNTS),
-                day.freed,
-                day.stored.bytes,
-            )
-            for day in self.days
-            if not day.is_quiet
-        ]
-        first = self.gone.slice(0, MOST_SHOWN).to_pylist()
-        named = dict.fromkeys(("day", "dataset", "transaction", "bytes", "policy", "how"), "string") | {"bytes": "int"}
-        rows = [
-            (row["on"].date().isoformat(), row["dataset"], row["transaction"], row["bytes"] or 0, row["policy"], row["how"])
-            for row in first
-        ]
         return {
             "as_of": self.days[0].as_of,
             "until": self.days[-1].as_of,
             **{name: self.total(name).transactions for name in _ADDED},
             "bytes_freed": sum(day.freed for day in self.days),
             "refused": len(self.refused),
-            "days": Rows(columns, days),
-            "goes": Rows(named, rows),
+            "days": self.day_table,
+            "goes": self.goes_table(MOST_SHOWN),
         }
 
 
@@ -224,7 +218,7 @@ def plan_days(
 
 
 def show_days(planned: PlannedDays, detail: bool = False) -> Result:
-    result = Result(
+    return Result(
         headline=planned.headline,
         sentences=[planned.cascades[name] for name in sorted(planned.cascades)],
         tables=lambda: planned.tables(detail),
@@ -233,6 +227,6 @@ def show_days(planned: PlannedDays, detail: bool = False) -> Result:
         refusals=planned.refusals,
         to_do=any(not day.is_quiet for day in planned.days),
         data=planned.as_dict(),
+        next_in_run="`act_keep` takes something out of it for good.",
+        numbers=planned.metadata,
     )
-    keep = "`act_keep` takes something out of it for good."
-    return replace(result, page=lambda: (replace(result, next=keep).answer, planned.metadata()))

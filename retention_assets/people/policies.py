@@ -27,7 +27,8 @@ from retention_assets.people.operation import (
 )
 from retention_assets.policy.book import Stored, item_of, sentence_of
 from retention_assets.policy.loading import BookDecision
-from retention_assets.render.tables import book_tables, load_table, version_table
+from retention_assets.render.page import Table
+from retention_assets.render.tables import LOADED, VERSIONS, book_tables
 
 _EntryName = Annotated[Text, Flags(), Field(description="The name of the policy, such as raw-30-days.")]
 
@@ -134,7 +135,7 @@ def show_versions(request: VersionsRequest, environment: Environment) -> Result:
         item = item_of(request.name, version.content)
         words = None if item is None else sentence_of(item)
         rows.append({**vars(version), "content": json.loads(version.content), "sentence": words})
-    return Result(data=rows, tables=lambda: [version_table(request.name, rows)])
+    return Result(data=rows, tables=lambda: [Table(f"Versions of {request.name}", VERSIONS, rows)])
 
 
 class LoadRequest(RecordedRequest):
@@ -154,19 +155,12 @@ def load_policy_files(request: LoadRequest, environment: Environment) -> Result:
         settings = settings.model_copy(update={"overwrite_user_policies": True})
     with environment.ledger() as ledger:
         decisions = load_rulebook(ledger, settings, request.actor).decisions
+    table = Table("Loaded", LOADED, decisions, empty="Nothing to load")
     return Result(
-        tables=lambda: [load_table(decisions)],
+        tables=lambda: [table],
         notes=[decision.warning for decision in decisions if decision.warning],
         next="`retention run --mark-only` applies them.",
-        data=[
-            {
-                "name": decision.name,
-                "outcome": decision.outcome.value,
-                "reason": decision.reason,
-                "touched": [scope.as_written for scope in decision.touched],
-            }
-            for decision in decisions
-        ],
+        data=table.records(),
     )
 
 

@@ -27,11 +27,11 @@ from retention_assets.people.operation import (
     Request,
     Result,
     Strict,
-    json_rows,
     operation,
 )
 from retention_assets.people.policy_files import policies_of, rules_of, store_warnings
 from retention_assets.render.tables import compare_tables, preview_tables
+from retention_assets.render.text import json_rows
 from retention_assets.stores.logs import read_lines
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.protocol import Store, call_store

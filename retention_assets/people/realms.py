@@ -35,8 +35,9 @@ from retention_assets.pipeline.stage import Source, by_folder, read_datasets
 from retention_assets.policy.durations import Duration
 from retention_assets.policy.realms import is_within
 from retention_assets.policy.sentences import count
-from retention_assets.render.tables import realm_table
-from retention_assets.report import ReportedRealm
+from retention_assets.render.page import Table
+from retention_assets.render.report import ReportedRealm
+from retention_assets.render.tables import REALMS
 from retention_assets.stores.logs import choose_datasets, read_chosen
 
 
@@ -209,7 +210,7 @@ def show_realms(request: RealmsRequest, environment: Environment) -> Result:
     rows = [state.as_dict() for state in states]
     return Result(
         data=rows if request.name is None else rows[0],
-        tables=lambda: [realm_table([(state.realm, state.words) for state in states])],
+        tables=lambda: [Table("Realms", REALMS, states, empty="No realm was changed: all are ACTIVE")],
         notes=notes,
     )
 

@@ -16,11 +16,11 @@ from retention_assets.ledger import Ledger
 from retention_assets.people.command import command
 from retention_assets.people.operation import DatasetGlobs, Day, Flags, Kind, Request, Result, operation, what_is_missing
 from retention_assets.people.realms import reported_realms
-from retention_assets.render.html import page_of
+from retention_assets.render.report import DayReport, as_json, day_report, days_report
+from retention_assets.render.report_page import page_of
 from retention_assets.render.summaries import looks_words
 from retention_assets.render.svg import Plot, plots_of, since
 from retention_assets.render.tables import report_tables
-from retention_assets.report import DayReport, as_json, day_report, days_report
 
 # days that a refusal names
 _SHOWN = 5

@@ -1,7 +1,6 @@
 """`retention run`: the job `delete_cycle` without a UI. At a terminal a person first sees what it would delete."""
 
 import sys
-from collections.abc import Iterator
 from contextlib import ExitStack
 from enum import Enum
 from tempfile import TemporaryDirectory
@@ -9,7 +8,6 @@ from typing import Annotated, Any
 
 import click
 from pydantic import Field
-from rich.table import Table
 
 from retention_assets.evaluation.keepers import read_policies
 from retention_assets.ledger.clock_guard import refuse_before
@@ -21,8 +19,8 @@ from retention_assets.pipeline.confirmed import write_confirmed
 from retention_assets.policy.durations import minute_in_utc
 from retention_assets.policy.sentences import count
 from retention_assets.policy.sizes import size_of
-from retention_assets.render.summaries import date_of
-from retention_assets.render.terminal import Number, table
+from retention_assets.render.page import Number, Table
+from retention_assets.render.text import date_of
 
 # what a terminal shows of each asset, in the order of the work
 _SHOWN = {
@@ -151,15 +149,14 @@ def _result(ran: JobResult) -> Result:
     )
 
 
-def _tables(ran: JobResult) -> Iterator[Table]:
+def _tables(ran: JobResult) -> list[Table]:
     rows = [
-        (words, size_of(number) if name.startswith("bytes_") else f"{number:,}")
+        {"what": words, "number": size_of(number) if name.startswith("bytes_") else f"{number:,}"}
         for asset, shown in _SHOWN.items()
         for name, words in shown.items()
         if (number := ran.number(asset, name))
     ]
-    if rows:
-        yield table(f"As of {minute_in_utc(ran.as_of)}", ("what", Number("number")), rows)
+    return [Table(f"As of {minute_in_utc(ran.as_of)}", ("what", Number("number")), rows)]
 
 
 def _headline(ran: JobResult) -> str:

@@ -22,10 +22,12 @@ from retention_assets.errors import BadInput, Problem, Refused, suggest
 from retention_assets.evaluation.keepers import Keepers
 from retention_assets.ledger.stores import ScanRecord, ScanStatus
 from retention_assets.people.command import ACTOR, FORMAT, ask_and_show, examples
-from retention_assets.people.operation import Flags, Kind, ReasonedRequest, Request, Result, Text, json_rows, operation
+from retention_assets.people.operation import Flags, Kind, ReasonedRequest, Request, Result, Text, operation
 from retention_assets.people.output import ExitCode
 from retention_assets.policy.model import Keeper
-from retention_assets.render.tables import scan_table
+from retention_assets.render.page import Table
+from retention_assets.render.tables import SCANS
+from retention_assets.render.text import json_rows
 from retention_assets.stores.objects.scan_result import ObjectClass, ScanResult
 from retention_assets.stores.objects.settings import ObjectsSettings
 
@@ -71,8 +73,9 @@ def list_scans(request: ScansRequest, environment: Environment) -> Iterator[Resu
     with environment.ledger_if_any() as ledger:
         scans = [scan for store in stores if ledger for scan in ledger.scans.newest(store.name, store.scans_kept)]
         scans.sort(key=lambda scan: -scan.id)
+        rows = sorted(scans, key=lambda scan: scan.store)
         yield Result(
-            tables=lambda: [scan_table(scans)],
+            tables=lambda: [Table("Scans", SCANS, rows, empty="No scan yet: `retention run` scans", grouped=True)],
             # with all their counts by realm, kind and class, which are read one by one
             pieces=lambda: json_rows(
                 _scan_dict(scan, ledger.scans.results([scan.id]).get(scan.id)) for scan in scans if ledger

@@ -15,7 +15,6 @@ import click
 import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import AfterValidator, Field
-from rich.table import Table
 
 from retention_assets.datasets import DatasetFilter, by_store, store_of
 from retention_assets.environment import Environment
@@ -51,7 +50,7 @@ from retention_assets.policy.language import Policies
 from retention_assets.policy.model import Hold
 from retention_assets.policy.sentences import count, first_of
 from retention_assets.policy.sizes import size_of
-from retention_assets.render.terminal import Count, Minute, Size, table
+from retention_assets.render.page import Count, Minute, Size, Table
 from retention_assets.stores.logs import tell_swept
 from retention_assets.stores.protocol import Reads, Store, call_store, is_same_place
 from retention_assets.sweep import Fate, Recheck, Sweeper, Verdict, Verdicts, find_there, hold_leases, read_fresh
@@ -277,13 +276,13 @@ def list_trash(request: TrashRequest, environment: Environment) -> Result:
             over = [f"The time of {_amount(due)} of it is over: the next run deletes it for good."] if due else []
             notes = [*_warnings(ledger, rows, environment)]
         notes = [*what_is_missing(environment, ledger), *notes]
-    keys = ("dataset", "policy", "transactions", "bytes", "until", "last")
+    table = _table(rows)
     return Result(
         headline="" if rows else "Nothing is set aside.",
         sentences=over,
-        tables=lambda: [_table(rows)] if rows else (),
+        tables=lambda: [table],
         notes=notes,
-        data=[dict(zip(keys, row, strict=True)) for row in rows],
+        data=table.records(),
     )
 
 
@@ -293,10 +292,18 @@ def _chosen(ledger: Ledger, globs: Sequence[str], over_by: datetime | None = Non
     return [row for row in rows if row.dataset in chosen]
 
 
+_ASIDE = (
+    "dataset",
+    "policy",
+    Count("transactions", "marks", key="transactions"),
+    Size("not yet freed", "bytes"),
+    Minute("until"),
+    Minute("the last until", "last"),
+)
+
+
 def _table(rows: Sequence[AsideSum]) -> Table:
-    title = f"Set aside: {_amount(rows)} not yet freed, times in UTC"
-    columns = ("dataset", "policy", Count("transactions"), Size("not yet freed"), Minute("until"), Minute("the last until"))
-    return table(title, columns, rows)
+    return Table(f"Set aside: {_amount(rows)} not yet freed, times in UTC", _ASIDE, rows)
 
 
 def _amount(rows: Sequence[AsideSum]) -> str:

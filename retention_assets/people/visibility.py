@@ -45,10 +45,12 @@ from retention_assets.people.operation import (
 from retention_assets.policy.durations import parse_duration, text_of
 from retention_assets.policy.globs import is_literal, matches
 from retention_assets.policy.language import rules_reaching
-from retention_assets.render.tables import advance_table, as_of_tables, readable_tables
+from retention_assets.render.page import Table
+from retention_assets.render.tables import ADVANCED, as_of_tables, readable_tables
 from retention_assets.stores.logs import read_lines
 from retention_assets.stores.protocol import Store, call_store
 
+_NO_RULES = "No entry under `visibility` of the policy files matches a dataset"
 _Branch = Annotated[str | None, Flags("-b", "--branch"), Field(description="Only this branch.")]
 
 
@@ -131,7 +133,7 @@ def _advance_by_rules(request: AdvanceRequest, environment: Environment) -> Resu
     return Result(
         headline=f"The visibility marks of {sum(row['raised'] for row in rows):,} of {len(rows):,} datasets were raised.",
         sentences=(f"{waiting:,} wait because their entry is less than a week old.",) if waiting else (),
-        tables=lambda: [advance_table(rows)],
+        tables=lambda: [Table("Visibility marks", ADVANCED, rows, empty=_NO_RULES)],
         failures=tuple(away.values()),
         refusals=[f"{name} is refused: {why}" for name, why in refused.items()],
         data={"datasets": rows, "refused": refused, "away": away},

@@ -1,81 +1,63 @@
-"""The report as one HTML file that refers to nothing else, to be kept, sent or printed.
-
-Order and words of the page are in report.html, its style in report.css. No text gets on the page unescaped.
-"""
+"""Pages of HTML from templates, and tables on them. No text gets on a page unescaped."""
 
 import re
-from collections.abc import Iterable, Iterator
 from datetime import UTC
 from functools import cache
 from importlib.resources import files
 from typing import Any
 from xml.etree.ElementTree import tostring
 
-from jinja2 import Environment, StrictUndefined, Template
+from jinja2 import Environment, FunctionLoader, StrictUndefined
 
 from retention_assets.policy.durations import text_of
 from retention_assets.policy.sizes import size_of
-from retention_assets.render.summaries import looks_words
+from retention_assets.render.page import Column, Kind, Medium, Table
 from retention_assets.render.svg import NARROW, Plot, draw
-from retention_assets.render.text import duration_of, share_of, visible
-from retention_assets.report import CLASSES, DayReport, ReportLine, iso_of, sum_lines
+from retention_assets.render.text import duration_of, iso_of, share_of, visible
 
-# most datasets on the page
-MOST_SHOWN = 1_000
-# width of the bar of classes, in units of its picture
-_WIDTH = 1_000
+# classes of the style, by the colour of a value
+_STYLES = {"red": "failed", "yellow": "going", "green": "done"}
 
 
-def page_of(report: DayReport, plots: Iterable[Plot] = ()) -> str:
-    """Render the page. The same arguments always give the same text."""
-    ordered = sorted(report.lines, key=lambda line: (not line.counters["failed"], -line.counters["to_delete"], line.dataset))
-    total, unlisted = report.total, ordered[MOST_SHOWN:]
-    return _template().render(
-        report=report,
-        looks=looks_words(report),
-        total=total,
-        style=_read("report.css"),
-        classes=CLASSES,
-        bars=list(_class_bars(total)),
-        plots=[_draw(plot, NARROW) for plot in plots],
-        terminal_only=[line.terminal_only for line in report.lines if line.terminal_only is not None],
-        listed=sorted(ordered[:MOST_SHOWN], key=lambda line: line.dataset),
-        others=unlisted,
-        others_total=sum_lines("others", unlisted),
-    )
+def fill(name: str, **values: Any) -> str:
+    return _templates().get_template(name).render(**values)
 
 
-def _draw(plot: Plot, width: int) -> str:
-    return tostring(draw(plot, width), encoding="unicode", method="html")
+def draw_plot(plot: Plot) -> str:
+    return tostring(draw(plot, NARROW), encoding="unicode", method="html")
+
+
+def draw_table(table: Table) -> Any:
+    """Markup of rows, then of those that add them up; the first cell of each is its heading."""
+    columns = table.shown(Medium.HTML)
+    rows, sums = ([[_cell(column, row) for column in columns] for row in part] for part in (table.rows, table.sums))
+    return _templates().get_template("table.html").module.show(columns, rows, sums)  # type: ignore[attr-defined]
+
+
+def _cell(column: Column, row: Any) -> dict[str, str]:
+    value = column.read(row)
+    look = "zero" if column.is_number and not value else _STYLES.get(column.tone(value), "")
+    exact = f"{value:,} bytes" if column.kind is Kind.SIZE and isinstance(value, int) else ""
+    words = ("number" if column.is_number else "", look)
+    return {"text": column.text(value) or "–", "look": " ".join(filter(None, words)), "exact": exact}
 
 
 @cache
-def _template() -> Template:
-    environment = Environment(autoescape=True, undefined=StrictUndefined, finalize=_finalize)
+def _templates() -> Environment:
+    # Line breaks and indentation serve readers of a template; on the page they would be spaces between words.
+    loader = FunctionLoader(lambda name: re.sub(r"\n\s*", "", read(name)))
+    environment = Environment(autoescape=True, undefined=StrictUndefined, finalize=_finalize, loader=loader)
     environment.filters.update(
-        number=lambda number: f"{number:,}", size=size_of, share=share_of, words=duration_of, iso_length=iso_of,
-        iso=text_of, seconds=lambda instant: f"{instant.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC",
+        number=lambda number: f"{number:,}", size=size_of, share=share_of, words=duration_of, iso_length=iso_of, iso=text_of,
+        table=draw_table, seconds=lambda instant: f"{instant.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC",
     )  # fmt: skip
-    # Line breaks and indentation serve readers of the template; on the page they would be spaces between words.
-    return environment.from_string(re.sub(r"\n\s*", "", _read("report.html")))
+    return environment
 
 
-def _read(name: str) -> str:
+def read(name: str) -> str:
     return files("retention_assets.render").joinpath(name).read_text("utf-8")
 
 
 def _finalize(value: Any) -> Any:
     # Escaping comes later and leaves invisible characters alone, so they are made visible here.
     return visible(value) if isinstance(value, str) and not hasattr(value, "__html__") else value
-
-
-def _class_bars(total: ReportLine) -> Iterator[dict[str, Any]]:
-    # Parts fill the bar in proportion; each is at least wide enough to be seen.
-    counts = total.class_counts
-    least, size = _WIDTH / 250, sum(counts.values())
-    wide = {name: max(_WIDTH * count / size, least) for name, count in counts.items()}
-    x = 0.0
-    for name, count in counts.items():
-        width = wide[name] * _WIDTH / sum(wide.values())
-        yield {"name": name, "count": count, "x": x, "width": width}
-        x += width

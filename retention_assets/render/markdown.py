@@ -1,15 +1,20 @@
 """Markdown for Dagster's pages: answers, lists and tables, with foreign text escaped so that it shows unchanged."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from retention_assets.render.page import MOST_SHOWN, Column, Kind, Medium, Table
 from retention_assets.render.text import sentence_case, visible_line
 
 # Dagster hides longer Markdown behind a click.
 MOST_INLINE = 1_000
 # most rows of a table beside a sentence
 MOST_ROWS = 8
+# lines of a table before its rows
+_HEAD = 2
+# characters of a text in a short table
+_MOST_WORDS = 200
 
 
 @dataclass(frozen=True)
@@ -45,12 +50,6 @@ def bullets(lines: Iterable[str]) -> str:
     return "\n".join(f"* {line}" for line in lines)
 
 
-def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Cells are Markdown already; empty where there are no rows."""
-    lines = [f"| {' | '.join(row)} |" for row in rows]
-    return "\n".join([f"| {' | '.join(columns)} |", f"| {' | '.join('---' for _ in columns)} |", *lines]) if lines else ""
-
-
 def paragraph(parts: Iterable[str]) -> str:
     """One line each: the page shows a list."""
     return "\n".join(f"- {sentence_case(part)}" for part in parts if part)
@@ -58,28 +57,39 @@ def paragraph(parts: Iterable[str]) -> str:
 
 def cell(text: str, most: int = 20) -> str:
     """Text for a narrow column: a word that can't be broken is cut, for it would hide the ends of all sentences."""
-    words = (word if len(word) <= most else f"{word[: most - 1]}…" for word in visible_line(text).split(" "))
+    words = (word if len(word) <= most else f"{word[: most - 1]}…" for word in visible_line(text[:_MOST_WORDS]).split(" "))
     return plain(" ".join(words))
 
 
-def with_table(text: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Add a table of the first rows to a text, as many as Dagster shows without a click."""
-    shown, more = text, "more rows in the list below"
-    for most in range(min(len(rows), MOST_ROWS), -1, -1):
-        rest = f"… and {len(rows) - most:,} {more}." if len(rows) > most else ""
-        shown = "\n\n".join(filter(None, (text, markdown_table(columns, rows[:most]), rest)))
+def markdown_table(table: Table, medium: Medium = Medium.MARKDOWN, most: int | None = None) -> str:
+    """The first rows under their columns; empty where there are no rows."""
+    columns = table.shown(medium)
+    lines = [[column.name for column in columns], ["---"] * len(columns)]
+    lines += [[_cell(column, column.read(row), medium) for column in columns] for row in table.rows[:most]]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) if len(lines) > _HEAD else ""
+
+
+def _cell(column: Column, value: Any, medium: Medium) -> str:
+    text = column.text(value)
+    if column.is_number or column.kind in (Kind.MINUTE, Kind.DAY):
+        # broken after commas alone
+        text = text.replace(" ", "\u00a0").replace(",\u00a0", ", ")
+    elif medium is Medium.SHORT:
+        return cell(text)
+    return code(text) if column.kind is Kind.NAME and text else plain(text)
+
+
+def with_table(text: str, table: Table) -> str:
+    """Add the first rows of a table to a text, as many as Dagster shows without a click."""
+    shown, rows = text, len(table.rows)
+    for most in range(min(rows, MOST_ROWS), -1, -1):
+        rest = f"… and {rows - most:,} more rows in the list below." if rows > most else ""
+        shown = "\n\n".join(filter(None, (text, markdown_table(table, Medium.SHORT, most), rest)))
         if len(shown) < MOST_INLINE:
             break
     return shown
 
 
-def table_of_rows(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Table with every column but `bytes` where there is a size in words. Dagster shows it on a click."""
-    names = [name for name in rows[0] if name != "bytes" or "size" not in rows[0]]
-    table = markdown_table([name.replace("_", " ") for name in names], ([_cell(row[name]) for name in names] for row in rows))
-    # Dagster would show a short one at once, however wide it is.
-    return table.ljust(MOST_INLINE)
-
-
-def _cell(value: object) -> str:
-    return f"{value:,}" if isinstance(value, int) else plain(str(value or ""))
+def listing(table: Table) -> str:
+    """Table that Dagster shows on a click: a short one it would show at once, however wide it is."""
+    return markdown_table(table, most=MOST_SHOWN).ljust(MOST_INLINE) if table.rows else "None."

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, timedelta
 from typing import Any
 
 from retention_assets.evaluation.explain import STAYS, Counts, DatasetSummary, ExplainedTransaction, Explanation, SummaryRow
@@ -15,19 +15,10 @@ from retention_assets.ledger.trash import AsideSum
 from retention_assets.policy.durations import minute_in_utc, parse_instant
 from retention_assets.policy.sentences import DELETED, SCHEDULED, count, first_of, short_actor
 from retention_assets.policy.sizes import size_of
-from retention_assets.render.markdown import (
-    Answer,
-    bullets,
-    cell,
-    code,
-    markdown_table,
-    paragraph,
-    plain,
-    with_code,
-    with_table,
-)
-from retention_assets.render.text import cell_size, day_of_month, kib, sentence_case, until_of
-from retention_assets.report import DayReport
+from retention_assets.render.markdown import Answer, bullets, code, markdown_table, paragraph, plain, with_code
+from retention_assets.render.page import Column, Name, Size, Table
+from retention_assets.render.report import DayReport
+from retention_assets.render.text import date_of, kib, sentence_case, until_of
 
 Rows = Sequence[Mapping[str, Any]]
 # most names in a sentence
@@ -40,7 +31,7 @@ _OUTCOMES = ("deleted", "already_gone", "hidden", "set_aside", "restored", "fail
 # classes of a log in the words of a page
 _CLASSES = {"to go": "mark", "spared": "spare", "kept": "keep", "open": "open", "swept": SWEPT_BEFORE}
 # outcomes of loading in the words of a page
-_LOADED = {"skipped": "unchanged", "drifted": "changed by a person", "absent": "in no file"}
+LOADED = {"skipped": "unchanged", "drifted": "changed by a person", "absent": "in no file"}
 # A look noted later than this after its moment did not happen at that moment.
 _LATE = timedelta(hours=1)
 
@@ -49,22 +40,8 @@ def named(names: Sequence[str]) -> str:
     return first_of(list(map(code, names)))
 
 
-def date_of(day: date) -> str:
-    """`3 July 2026`: a page is read on later days as well, so it says neither today nor tomorrow."""
-    return f"{day.day} {day:%B %Y}"
-
-
 def _outcomes(counters: Mapping[str, int]) -> str:
     return ", ".join(f"{counters[name]:,} {name.replace('_', ' ')}" for name in _OUTCOMES if counters.get(name))
-
-
-def _cell_outcomes(counters: Mapping[str, int]) -> str:
-    # broken between outcomes, not within one
-    return _outcomes(counters).replace(" ", "\u00a0").replace(",\u00a0", ", ") or "nothing"
-
-
-def _cell_freed(counters: Mapping[str, int]) -> str:
-    return cell_size(counters["bytes_freed"]) if counters["bytes_freed"] else ""
 
 
 def _freed(counters: Mapping[str, int]) -> str:
@@ -116,62 +93,50 @@ NOW = "now"
 
 
 def state_summary(
-    totals: Totals, waiting: Waiting, days: Rows, last: LastSweep | None, failing: Sequence[str], aside: Sequence[AsideSum] = ()
+    totals: Totals, waiting: Waiting, last: LastSweep | None, failing: Sequence[str], aside: Sequence[AsideSum] = ()
 ) -> str:
     in_trash = f"**{count(sum(row.marks for row in aside), 'transaction')} set aside**" if aside else ""
     in_trash += f", {size_of(sum(row.bytes for row in aside))} not yet freed." if aside else ""
     checked = f"**{count(len(failing), 'check fails', 'checks fail')}**: {named(failing)}." if failing else "No check fails."
-    text = _sentences(_waiting_words(waiting), _refused_words(totals.refused), checked, _sweep_words(last), in_trash)
-    dates = (row["due"] if row["due"] == NOW else date_of(date.fromisoformat(row["due"])) for row in days)
-    cells = [(day.replace(" ", "\u00a0"), f"{row['marks']:,}", row["size"]) for day, row in zip(dates, days, strict=True)]
-    return with_table(text, ("due", "transactions", "size"), cells)
+    return _sentences(_waiting_words(waiting), _refused_words(totals.refused), checked, _sweep_words(last), in_trash)
 
 
-def logs_summary(numbers: Mapping[str, int], refused: Mapping[str, str], away: Mapping[str, str], largest: Rows) -> str:
-    """Datasets that a run read, with those that it could not read, or else the largest."""
+def logs_summary(numbers: Mapping[str, int], refused: int, away: int) -> str:
+    """Datasets that a run read, and how many it could not read."""
     size = _sized(count(numbers["transactions"], "transaction"), numbers["bytes"])
-    stores = f"**{count(len(away), 'store is', 'stores are')} away**." if away else "Every store answered."
-    read = f"**{count(numbers['datasets'], 'dataset was', 'datasets were')} read**: {size}."
-    amount = f"**{count(len(refused), 'dataset is', 'datasets are')} refused.**" if refused else ""
-    faults = [(f"store {name}", fault) for name, fault in sorted(away.items())] + sorted(refused.items())
-    text = _sentences(read, amount, stores)
-    if faults:
-        return with_table(text, ("refused", "why"), [(cell(name), cell(fault[:_MOST_WORDS])) for name, fault in faults])
-    rows = [(cell(row["dataset"]), f"{row['transactions']:,}", row["size"]) for row in largest]
-    return with_table(text, ("largest", "transactions", "size"), rows)
+    return _sentences(
+        f"**{count(numbers['datasets'], 'dataset was', 'datasets were')} read**: {size}.",
+        f"**{count(refused, 'dataset is', 'datasets are')} refused.**" if refused else "",
+        f"**{count(away, 'store is', 'stores are')} away**." if away else "Every store answered.",
+    )
 
 
-def views_summary(datasets: int, number: int, branches: Rows, numbers: Mapping[str, int]) -> str:
+def views_summary(datasets: int, number: int, numbers: Mapping[str, int]) -> str:
     latest = count(numbers["in_latest_views"], "transaction")
-    text = (
+    return (
         f"**{count(number, 'branch', 'branches')} of {count(datasets, 'dataset')}**: {latest} in latest views,"
         f" {numbers['protected']:,} protected by a branch or tag."
     )
-    rows = [(cell(row["dataset"]), cell(row["branch"]), f"{row['transactions']:,}") for row in branches]
-    return with_table(text, ("dataset", "branch", "latest view"), rows)
 
 
-def policies_summary(in_force: int, counts: Mapping[str, int], orphaned: int, rows: Rows) -> str:
-    amounts = ", ".join(f"{amount:,} {_LOADED.get(outcome, outcome)}" for outcome, amount in counts.items() if amount)
+def policies_summary(in_force: int, counts: Mapping[str, int], orphaned: int) -> str:
+    amounts = ", ".join(f"{amount:,} {LOADED.get(outcome, outcome)}" for outcome, amount in counts.items() if amount)
     marks = f"{count(orphaned, 'open mark')} of policies that no file has any more." if orphaned else ""
     head = f"**{count(in_force, 'policy is', 'policies are')} in force.**"
-    text = _sentences(head, f"In the files: {amounts or 'none'}.", marks)
-    cells = [(cell(row["policy"]), _LOADED.get(row["outcome"]) or row["outcome"], cell(row["reason"])) for row in rows]
-    return with_table(text, ("policy", "file", "remark"), cells)
+    return _sentences(head, f"In the files: {amounts or 'none'}.", marks)
 
 
-def marks_summary(new: int, known: int, numbers: Mapping[str, int], rows: Rows) -> str:
+def marks_summary(new: int, known: int, numbers: Mapping[str, int]) -> str:
     marked = f"**{count(new, 'transaction is', 'transactions are')} newly marked.**"
     before = f"{count(known, 'was', 'were')} marked before." if known else ""
     # a run may be about some datasets alone
     in_all = f"{numbers['marked']:,} are marked in all." if numbers["marked"] > new + known else ""
-    text = _sentences(marked, before, in_all, f"{numbers['spare']:,} are spared, {numbers['keep']:,} kept.")
-    cells = [(row["verdict"], cell(row["policy"]), f"{row['transactions']:,}") for row in rows]
-    return with_table(text, ("verdict", "policy", "transactions"), cells)
+    return _sentences(marked, before, in_all, f"{numbers['spare']:,} are spared, {numbers['keep']:,} kept.")
 
 
 def sweep_summary(
-    results: Rows,
+    swept: int,
+    refused: Sequence[str],
     numbers: Mapping[str, int],
     skipped: int,
     objections: Collection[str],
@@ -179,21 +144,15 @@ def sweep_summary(
     last: LastSweep | None,
 ) -> str:
     did = _outcomes(numbers)
-    refused = [row["dataset"] for row in results if row["refused"]]
     held = sorted(set(objections).difference(refused))
-    quiet = "**This sweep changed nothing.**" if results else "**Nothing was due for this sweep.**"
-    text = _sentences(
-        f"**{sentence_case(did)}{_freed(numbers)}** in {count(len(results), 'dataset')}." if did else quiet,
+    quiet = "**This sweep changed nothing.**" if swept else "**Nothing was due for this sweep.**"
+    return _sentences(
+        f"**{sentence_case(did)}{_freed(numbers)}** in {count(swept, 'dataset')}." if did else quiet,
         f"Ordered by {plain(who_of(ordered_by))}." if did else _sweep_words(last),
         f"**{count(len(refused), 'dataset')} not swept**: {named(refused)}." if refused else "",
         f"{count(skipped, 'dataset')} left to another running sweep." if skipped else "",
         f"{count(len(held), 'dataset')} not swept because of a failed check: {named(held)}." if held else "",
     )
-    rows = [
-        (cell(row["dataset"]), _cell_outcomes(row), _cell_freed(row))
-        for row in sorted(results, key=lambda row: (-row["failed"], -row["deleted"]))
-    ]
-    return with_table(text, ("dataset", "done", "freed"), rows)
 
 
 def day_summary(report: DayReport) -> str:
@@ -204,19 +163,14 @@ def day_summary(report: DayReport) -> str:
     state = "finished" if total.finished_at else f"{report.unfinished:,} of {count(len(report.lines), 'dataset')} not finished"
     amount = f"{done['deleted']:,} of {done['to_delete']:,} deleted"
     amount += f", {done['set_aside']:,} set aside" if done["set_aside"] else ""
-    text = f"**{report.when}: {amount}, {size_of(done['bytes_freed'])} freed, {state}.** {looks}"
-    lines = sorted(report.lines, key=lambda line: (-line.counters["failed"], -line.counters["to_delete"], line.dataset))
-    rows = [(cell(line.dataset), _cell_outcomes(line.counters), _cell_freed(line.counters)) for line in lines]
-    return with_table(text, ("dataset", "done", "freed"), rows)
+    return f"**{report.when}: {amount}, {size_of(done['bytes_freed'])} freed, {state}.** {looks}"
 
 
 def week_summary(days: Rows) -> str:
     total, size = sum(row["deleted"] for row in days), sum(row["bytes"] for row in days)
     by = f", ordered by {plain(first_of(sorted({row['ordered_by'] for row in days})))}" if days else ""
     deleted = f"**{count(total, 'transaction was', 'transactions were')} deleted in 7 days**"
-    text = f"{deleted}{f', {size_of(size)} freed' if size else ''}{by}."
-    rows = [(day_of_month(date.fromisoformat(row["day"])), cell(row["policy"]), f"{row['deleted']:,}") for row in days]
-    return with_table(text, ("day", "policy", "deleted"), [(day.replace(" ", "\u00a0"), *rest) for day, *rest in rows])
+    return f"{deleted}{f', {size_of(size)} freed' if size else ''}{by}."
 
 
 def who_of(actor: str) -> str:
@@ -358,18 +312,17 @@ def _explained(explanation: Explanation, life: TransactionLife) -> Iterable[str]
     )
 
 
+_NEXT_DUE = (
+    Name("transaction"),
+    Size("size", "bytes"),
+    Column("due", lambda row: f"{minute_in_utc(row['due_at'])} ({until_of(row['due_at'], row['as_of'])})"),
+    Name("policy"),
+)
+
+
 def dataset_answer(summary: DatasetSummary) -> Answer:
-    due = [
-        (
-            code(row["transaction"]), cell_size(row["bytes"]),
-            f"{minute_in_utc(row['due_at'])} ({until_of(row['due_at'], summary.as_of)})", code(row["policy"]),
-        )
-        for row in summary.next_due
-    ]  # fmt: skip
-    next_due = (
-        f"{SCHEDULED} These fall due next:" if due else "",
-        markdown_table(("transaction", "size", "due", "policy"), due),
-    )
+    due = [{**row, "as_of": summary.as_of} for row in summary.next_due]
+    next_due = (f"{SCHEDULED} These fall due next:" if due else "", markdown_table(Table("", _NEXT_DUE, due)))
     if not summary.in_log:
         return Answer(f"{summary.dataset} is in no store any more: {_states(summary.states)}.", next_due)
     many = count(summary.transactions, "transaction")
@@ -394,51 +347,39 @@ def _states(states: Counts) -> str:
     return ", ".join(f"{number:,} {words} ({size_of(size)})" for words, number, size in shown) or "no transaction is known"
 
 
+_SHOWN = (
+    Name("transaction"),
+    "type",
+    Column("closed", lambda row: minute_in_utc(row.closed_at)),
+    Size("size", "bytes"),
+    Column("state", lambda row: _STATE_WORDS[row.state]),
+    "why",
+)
+
+
 def _titled(title: str, rows: Sequence[SummaryRow]) -> Iterable[str]:
-    cells = (
-        (
-            code(row.transaction), row.type, minute_in_utc(row.closed_at), cell_size(row.bytes), _STATE_WORDS[row.state],
-            plain(row.why),
-        )
-        for row in rows
-    )  # fmt: skip
-    table = markdown_table(("transaction", "type", "closed", "size", "state", "why"), cells)
-    return (f"{title}:", table) if table else ()
+    return (f"{title}:", markdown_table(Table("", _SHOWN, rows))) if rows else ()
 
 
 # --- what happened ----------------------------------------------------------------------------------------------------
 
 
-def history_answer(dataset: str, lives: Sequence[TransactionLife], counts: Mapping[str, int], hidden: int) -> Answer:
+def history_answer(lives: Table, counts: Mapping[str, int], hidden: int) -> Answer:
     """History of a dataset's transactions: the first of `lives`; `counts` are of all, by status."""
-    total = sum(counts.values())
+    dataset, total, first = lives.title, sum(counts.values()), lives.rows[:_MOST_ROWS]
     counted = [f"{counts[status]:,} {words}" for status, words in _STATE_WORDS.items() if counts.get(status)]
     headline = f"{dataset}: {', '.join(counted)}." if total else f"{dataset}: no transaction is known."
-    rows = ((code(each.transaction), cell_size(each.bytes), _life(each)) for each in lives[:_MOST_ROWS])
-    messages = {each.said.message for each in lives[:_MOST_ROWS] if each.said}
+    messages = {row["message"] for row in first}
     return Answer(
         headline,
         (
             "The last change comes first." if total > 1 else "",
-            markdown_table(("transaction", "size", "what happened"), rows),
+            markdown_table(lives, most=_MOST_ROWS),
             _more(total - _MOST_ROWS, "transaction"),
             f"{hidden:,} more are older than the visibility mark. Name them to see them." if hidden else "",
             _KEEP if SCHEDULED in messages else "Deleted data can't be recovered." if DELETED in messages else "",
         ),
     )
-
-
-def _life(life: TransactionLife) -> str:
-    message = f"**{life.said.message}** " if life.said else ""
-    return message + plain(life.words) + ("" if life.in_log else "; it is in no log any more")
-
-
-def _day(day: date | None, as_of: datetime) -> str:
-    if day is None:
-        return "due already"
-    days = (day - as_of.astimezone(UTC).date()).days
-    near = {0: "today", 1: "tomorrow"}.get(days, f"in {days} days")
-    return f"{day.isoformat()} ({near})"
 
 
 def _more(number: int, word: str) -> str:

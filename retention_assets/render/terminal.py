@@ -4,59 +4,17 @@ Text can be copied as it is printed. JSON for programs does not pass through her
 """
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from copy import copy
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from itertools import zip_longest
 from typing import Any, TextIO
 
+import rich.table
 from rich.console import Console, ConsoleOptions, RenderResult
-from rich.table import Table
 from rich.text import Text
 
-from retention_assets.policy.durations import minute_of
-from retention_assets.policy.sizes import size_of
+from retention_assets.render.page import Column, Kind, Medium, Table
 from retention_assets.render.text import visible, visible_line
-
-Row = Mapping[str, Any]
-
-
-class Column(str):
-    """Header of a column of texts, empty where there is none. The kinds below format their values."""
-
-    is_number = False
-
-    def cell(self, value: Any) -> str:
-        return "" if value is None else str(value)
-
-
-class Number(Column):
-    """Column of numbers that are texts already."""
-
-    is_number = True
-
-
-class Count(Number):
-    """Column of numbers, with their thousands apart."""
-
-    def cell(self, value: int | None) -> str:
-        return "" if value is None else f"{value:,}"
-
-
-class Size(Number):
-    """Column of bytes; a question mark where nobody knows how many."""
-
-    def cell(self, value: int | str | None) -> str:
-        return value if isinstance(value, str) else size_of(value)
-
-
-class Minute(Column):
-    """Column of instants, in UTC."""
-
-    def cell(self, value: datetime | None) -> str:
-        return minute_of(value)
-
 
 # Wider than any line: readers of a pipe fold lines themselves.
 _WIDEST = 100_000
@@ -74,37 +32,41 @@ class ResultConsole(Console):
         return Text(visible(text), **kept)
 
 
-class ResultTable(Table):
+@dataclass(frozen=True)
+class _Drawn:
     """Table that fits where it is shown. Cells are folded, never cut.
 
     In a pipe each row is one line. On a terminal, rows of one group stand below its name, the first of their cells; and the
     prose of a row, its last cell, stands below the row where there is no room beside it.
     """
 
-    grouped = False
-    prose = False
+    title: str
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[Text]]
+    grouped: bool
+    prose: bool
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """The title has the whole line: a name in it is not folded because the columns are narrow."""
-        title = self.title if isinstance(self.title, Text) else Text(self.title or "")
-        if title.plain:
-            yield from _below(console, title, options.max_width, 0)
+        if self.title:
+            yield from _below(console, Text(visible_line(self.title), "bold"), options.max_width, 0)
         if options.max_width < _WIDEST:
-            if self.row_count:
-                yield from self._lines(console, options.max_width)
+            yield from self._lines(console, options.max_width) if self.rows else ()
             yield Text()
             return
-        untitled = copy(self)
-        untitled.title = None
-        yield from Table.__rich_console__(untitled, console, options)
+        boxed = rich.table.Table()
+        for column in self.columns:
+            boxed.add_column(column.name, justify="right" if column.is_number else "left", overflow="fold")
+        for row in self.rows:
+            boxed.add_row(*row)
+        yield boxed
 
     def _lines(self, console: Console, width: int) -> Iterator[Text]:
-        headers = [Text(visible_line(str(column.header)), "bold") for column in self.columns]
-        rows = list(zip(*(map(_as_text, column.cells) for column in self.columns), strict=True))
-        groups = _grouped(rows) if self.grouped else [("", rows)]
-        headers, indent = (headers[1:], 1) if self.grouped else (headers, 0)
+        indent = int(self.grouped)
+        groups = _grouped(self.rows) if self.grouped else [("", self.rows)]
+        headers = [Text(visible_line(column.name), "bold") for column in self.columns[indent:]]
         columns = list(zip(*(row for _, members in groups for row in members), strict=True))
-        right = [column.justify == "right" for column in self.columns][-len(headers) :]
+        right = [column.is_number for column in self.columns[indent:]]
         natural = [max(text.cell_len for text in (header, *cells)) for header, cells in zip(headers, columns, strict=True)]
         below = self.prose and sum(natural) + _GAP * (len(natural) - 1 + indent) > width
         if below:
@@ -146,10 +108,6 @@ def fit(natural: Sequence[int], least: Sequence[int], room: int) -> list[int]:
             if sum(widths) <= room:
                 return widths
     return [1] * len(natural)
-
-
-def _as_text(cell: Any) -> Text:
-    return cell if isinstance(cell, Text) else Text(str(cell))
 
 
 def _longest_word(text: Text) -> int:
@@ -198,24 +156,18 @@ def status_text(words: str) -> Text:
     return Text(visible_line(words))
 
 
-def table(
-    title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, grouped: bool = False, prose: bool = False
-) -> Table:
-    """Plain table without empty columns.
+def draw(part: Any) -> Any:
+    """Draw a table, without columns in which nothing stands; any other part is as it is."""
+    if not isinstance(part, Table):
+        return part
+    columns = part.shown(Medium.TERMINAL)
+    cells = [[_cell(column, column.read(row)) for column in columns] for row in part.rows]
+    shown = [number for number in range(len(columns)) if not cells or any(row[number].plain for row in cells)]
+    grouped = part.grouped and 0 in shown and len(shown) > 1
+    prose = bool(shown) and columns[shown[-1]].kind is Kind.PROSE and len(shown) > 1 + grouped
+    rows, title = [[row[number] for number in shown] for row in cells], part.title if part.rows else part.empty or part.title
+    return _Drawn(title, [columns[number] for number in shown], rows, grouped, prose)
 
-    `grouped`: on a terminal, rows with the same first cell stand together. `prose`: the last cell is a sentence.
-    """
-    kinds = [column if isinstance(column, Column) else Column(column) for column in columns]
-    cells = [
-        [cell if isinstance(cell, Text) else Text(visible_line(kind.cell(cell))) for kind, cell in zip(kinds, row, strict=True)]
-        for row in rows
-    ]
-    shown = [number for number in range(len(kinds)) if not cells or any(row[number].plain for row in cells)]
-    result = ResultTable(title=Text(visible_line(title), "bold"))
-    for number in shown:
-        result.add_column(str(kinds[number]), justify="right" if kinds[number].is_number else "left", overflow="fold")
-    for row in cells:
-        result.add_row(*(row[number] for number in shown))
-    result.grouped = grouped and 0 in shown and len(shown) > 1
-    result.prose = prose and len(columns) - 1 in shown and len(shown) > 1 + result.grouped
-    return result
+
+def _cell(column: Column, value: Any) -> Text:
+    return Text(visible_line(column.text(value)), column.tone(value))

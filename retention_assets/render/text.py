@@ -1,11 +1,16 @@
 """Sizes, times and shares in words, the same in every medium; and foreign text made safe to look at."""
 
+import json
 import re
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import date, datetime, timedelta
+from itertools import islice
+from typing import Any
 
-from retention_assets.policy.durations import Duration, minute_of
-from retention_assets.policy.sizes import size_of
+from retention_assets.policy.durations import Duration, minute_of, text_of
 
+# each write of JSON flushes, so a row is not a write of its own
+_ROWS_AT_ONCE = 1_000
 # Invisible characters and those that change how their neighbours look: control characters but tab and line end, direction
 # marks, zero width, other line ends, and lone surrogates, which no encoding can write.
 _UNSEEN = re.compile(
@@ -20,11 +25,6 @@ def kib(count: int) -> float:
     return round(count / 1024, 1)
 
 
-def cell_size(count: int | None) -> str:
-    """`size_of` for a table in Markdown, whose cells are broken at spaces."""
-    return size_of(count).replace(" ", "\u00a0")
-
-
 def duration_of(length: timedelta) -> str:
     """`43 ms`, `12 seconds`, `2 minutes`, `3 hours and 5 minutes`, `2 days and 4 hours`; rounded down."""
     if length < timedelta():
@@ -36,6 +36,23 @@ def duration_of(length: timedelta) -> str:
     least = next(least for unit, least in units if length >= timedelta(seconds=unit))
     seconds = length // timedelta(seconds=least) * least
     return Duration(days=seconds // 86_400, seconds=seconds % 86_400).words()
+
+
+def iso_of(length: timedelta) -> str:
+    """ISO 8601, such as PT32M1.01S."""
+    if length < timedelta():
+        # The clock of the database was set back in between.
+        return f"-{iso_of(-length)}"
+    hours, rest = divmod(length, timedelta(hours=1))
+    minutes, rest = divmod(rest, timedelta(minutes=1))
+    seconds = f"{rest.total_seconds():.6f}".rstrip("0").rstrip(".")
+    parts = [f"{hours}H" if hours else "", f"{minutes}M" if minutes else "", f"{seconds}S" if seconds != "0" else ""]
+    return "PT" + ("".join(parts) or "0S")
+
+
+def date_of(day: date) -> str:
+    """`3 July 2026`: a page is read on later days as well, so it says neither today nor tomorrow."""
+    return f"{day.day} {day:%B %Y}"
 
 
 def day_of_month(day: date) -> str:
@@ -101,3 +118,29 @@ def _json_escape(character: str) -> str:
 
 def sentence_case(words: str) -> str:
     return f"{words[:1].upper()}{words[1:]}"
+
+
+# --- JSON: instants as `text_of` writes them, what JSON lacks as `str` does; a million rows in pieces ---
+
+
+def plain_json(value: object) -> Any:
+    """Return it as a program reads it: lists, objects, texts and numbers."""
+    return json.loads(json_text(value))
+
+
+def json_text(value: object, indent: int | None = None) -> str:
+    return json.dumps(
+        value, ensure_ascii=False, indent=indent,
+        default=lambda each: text_of(each) if isinstance(each, datetime) else str(each),
+    )  # fmt: skip
+
+
+def json_rows(rows: Iterable[object], head: Mapping[str, object] | None = None, key: str = "rows") -> Iterator[str]:
+    """Yield rows as one JSON array; with a `head` it stands in that object, under a key of its own."""
+    remaining = iter(rows)
+    yield f"{json_text(head)[:-1]}, {json_text(key)}: [" if head else "["
+    separator = "\n"
+    while batch := [json_text(row) for row in islice(remaining, _ROWS_AT_ONCE)]:
+        yield separator + ",\n".join(batch)
+        separator = ",\n"
+    yield ("]" if separator == "\n" else "\n]") + ("}\n" if head else "\n")

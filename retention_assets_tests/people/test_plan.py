@@ -12,6 +12,7 @@ import pytest
 from retention_assets.environment import Environment
 from retention_assets.people.plan import PlanRequest, RetentionPlan, make_plan
 from retention_assets.people.rehearsal import Amount
+from retention_assets.render import Medium
 from retention_assets_tests.ledger.states import plan_of, take_lease, write_past_ledger
 from retention_assets_tests.people.conftest import DONE, FAILED, REFUSED, TO_DO, Run
 from retention_assets_tests.people.terminals import COLUMNS, at_terminal
@@ -225,7 +226,7 @@ def test_a_column_says_which_bytes_it_counts(lake: Lake) -> None:
     plan = planned(lake, datasets=("lake/now",))
     assert plan.total("newly_marked").bytes == 100 < plan.total("deleted").bytes
     by_policy = next(plan.tables(detail=False))
-    headers = [str(column.header) for column in by_policy.columns]
+    headers = [column.name for column in by_policy.shown(Medium.TERMINAL)]
     assert headers == ["dataset", "policy", "mark (size in the log)", "delete now (size freed)"]
 
 

@@ -18,6 +18,7 @@ from retention_assets.outcomes import Outcome
 from retention_assets.people.plan import PlanRequest, UpcomingRequest, make_plan, show_upcoming
 from retention_assets.people.plan_days import PlannedDays, plan_days
 from retention_assets.policy import Hold
+from retention_assets.render import Medium
 from retention_assets.stores.files.store import FilesStore
 from retention_assets_tests.histories import AS_OF, history, to_lines
 from retention_assets_tests.people.conftest import BAD_INPUT, DONE, FAILED, REFUSED, TO_DO, Json, Run
@@ -270,11 +271,11 @@ def test_the_form_in_dagster_says_what_the_command_says(new: Lake) -> None:
     told = show_upcoming(UpcomingRequest(days=9, as_of=MARKED), Environment(new.settings))
     plan = planned(new, 9, MARKED)
     assert told.data == plan.as_dict()
-    assert told.page is not None
-    answer, numbers = told.page()
-    assert (answer.headline, numbers["deleted"]) == (plan.headline, plan.total("deleted").transactions)
+    assert told.numbers is not None
+    numbers = told.numbers()
+    assert (told.headline, numbers["deleted"]) == (plan.headline, plan.total("deleted").transactions)
     goes = [(row["on"].date().isoformat(), row["dataset"], row["transaction"]) for row in plan.gone.to_pylist()]
-    assert [row[:3] for row in numbers["goes"].rows] == goes
+    assert [(row["day"], row["dataset"], row["transaction"]) for row in numbers["goes"].records(Medium.RUN)] == goes
 
 
 # --- the command ------------------------------------------------------------------------------------------------------

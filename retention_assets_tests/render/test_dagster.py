@@ -1,6 +1,6 @@
 """What Dagster's pages show: tables whose columns mean something, numbers that add up, and nothing without bounds.
 
-Belongs here: the tables of retention_assets/render/dagster.py, from values made here, as Dagster reads them back.
+Belongs here: the tables of retention_assets/render/assets.py, from values made here, as Dagster reads them back.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -10,30 +10,33 @@ import dagster as dg
 import pyarrow as pa
 import pytest
 
+from retention_assets.dagster.assets import LOG_COLUMNS, VERDICT_COLUMNS, VIEW_COLUMNS
 from retention_assets.frames import BRANCH_VIEWS, CANDIDATE_MARKS, LARGEST, LOG, Reason
 from retention_assets.frames.statistics import WHY
-from retention_assets.frames.views.branch_views import BRANCH_ENDS
 from retention_assets.ledger import FreedGroup, PendingGroup, SparedGroup
 from retention_assets.policy import Policy, as_loaded, compare
-from retention_assets.render.dagster import (
-    LOG_COLUMNS,
-    MOST_SHOWN,
-    VERDICT_COLUMNS,
-    VIEW_COLUMNS,
-    branch_metadata,
-    log_metadata,
-    page,
-    pending_metadata,
-    policy_metadata,
-    reason_metadata,
-    spared_metadata,
-    verdict_metadata,
-    week_rows,
+from retention_assets.render import MOST_INLINE, MOST_SHOWN, Medium, Page, Size, Table, plain_json
+from retention_assets.render.assets import (
+    largest_table,
+    pending_numbers,
+    policy_table,
+    reason_tables,
+    spared_table,
+    verdict_counts,
+    verdict_numbers,
+    verdict_table,
+    week_table,
 )
-from retention_assets.render.markdown import MOST_INLINE
+from retention_assets.render.dagster import draw_page, draw_table
 
 AS_OF = datetime(2026, 6, 9, tzinfo=UTC)
 DAY = timedelta(days=1)
+
+
+def data(table: Table) -> list[dict[str, Any]]:
+    """The rows of a table as programs read them."""
+    rows: list[dict[str, Any]] = plain_json(table.records(Medium.RUN))
+    return rows
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------
@@ -53,28 +56,10 @@ def test_every_column_of_an_asset_says_what_it_means(shown: dg.TableSchema, sche
 # --- logs and branches ------------------------------------------------------------------------------------------------
 
 
-def test_a_log_is_shown_by_its_sums_and_no_more_than_the_largest_datasets() -> None:
-    sums = pa.table({"bytes": [2048, 1], "branches": [2, 0], "tags": [0, 1]})
+def test_no_more_than_the_largest_datasets_are_shown() -> None:
     many = [{"dataset": f"lake/{number}", "transactions": 1, "bytes": number} for number in range(100)]
-    shown = log_metadata(sums, many)
-    assert {name: shown[name] for name in ("bytes", "branches", "tags")} == {"bytes": 2049, "branches": 2, "tags": 1}
-    assert [row["bytes"] for row in shown["largest_datasets"]] == list(range(99, 99 - LARGEST, -1))
-    assert log_metadata(sums.slice(2), [])["largest_datasets"] == []
-
-
-def test_the_largest_branches_of_all_parts_stand_first_and_the_table_ends() -> None:
-    ends = pa.Table.from_pylist(
-        [
-            {"dataset": "lake/d", "branch": f"b{number}", "views": 2, "transactions": number, "newest_close": None}
-            for number in range(MOST_SHOWN + 5)
-        ],
-        BRANCH_ENDS,
-    )
-    shown = branch_metadata(ends)
-    assert len(shown) == MOST_SHOWN
-    assert shown[0] == {
-        "dataset": "lake/d", "branch": f"b{MOST_SHOWN + 4}", "views": 2, "transactions": MOST_SHOWN + 4, "newest_close": "",
-    }  # fmt: skip
+    assert [row["bytes"] for row in data(largest_table(many))] == list(range(99, 99 - LARGEST, -1))
+    assert data(largest_table([])) == []
 
 
 # --- policies and verdicts --------------------------------------------------------------------------------------------
@@ -92,7 +77,7 @@ def test_a_policy_is_shown_with_its_sentence_and_what_a_person_must_look_at_firs
         for name, days, by in (("same", 30, "::"), ("changed", 90, "ann"), ("gone", 7, "::"))
     ]
     stored[1] = stored[1].__class__(**{**stored[1].__dict__, "system": False})
-    shown = {row["policy"]: row for row in policy_metadata(compare(stored, loaded), stored)}
+    shown = {row["policy"]: row for row in data(policy_table(compare(stored, loaded), stored))}
     assert list(shown) == ["changed", "gone", "new", "same"]
     assert {name: row["outcome"] for name, row in shown.items()} == {
         "changed": "drifted", "gone": "absent", "new": "written", "same": "skipped",
@@ -112,12 +97,12 @@ def test_verdicts_are_summed_over_parts() -> None:
             {"verdict": "keep", "policy": None, "count_all": 4, "bytes_sum": None, **part},
         ]
     )
-    shown = verdict_metadata(sums, {})
-    assert {name: value for name, value in shown.items() if name != "by_policy"} == {
-        "dagster/row_count": 9, "mark": 5, "mark_bytes": 15, "spare": 0, "spare_bytes": 0, "keep": 4, "keep_bytes": 0,
+    counts = verdict_counts(sums, {})
+    assert verdict_numbers(counts) == {
+        "mark": 5, "mark_bytes": 15, "spare": 0, "spare_bytes": 0, "keep": 4, "keep_bytes": 0,
         "open": 0, "open_bytes": 0,
     }  # fmt: skip
-    assert [(row["verdict"], row["policy"], row["transactions"], row["bytes"]) for row in shown["by_policy"]] == [
+    assert [(row["verdict"], row["policy"], row["transactions"], row["bytes"]) for row in data(verdict_table(counts))] == [
         ("mark", "p", 5, 15), ("keep", "", 4, 0),
     ]  # fmt: skip
 
@@ -129,22 +114,32 @@ def test_what_was_swept_long_ago_is_no_mark() -> None:
             {"verdict": "mark", "policy": "q", "count_all": 2, "bytes_sum": 7, "closed_at_max": None},
         ]
     )
-    shown = verdict_metadata(sums, {("lake/a", "p"): (1, 10), ("lake/b", "p"): (1, 20), ("lake/b", "q"): (2, 7)})
-    assert (shown["mark"], shown["mark_bytes"], shown["dagster/row_count"]) == (3, 20, 7)
-    assert [(row["verdict"], row["policy"], row["transactions"], row["bytes"]) for row in shown["by_policy"]] == [
+    counts = verdict_counts(sums, {("lake/a", "p"): (1, 10), ("lake/b", "p"): (1, 20), ("lake/b", "q"): (2, 7)})
+    shown = verdict_numbers(counts)
+    assert (shown["mark"], shown["mark_bytes"]) == (3, 20)
+    assert [(row["verdict"], row["policy"], row["transactions"], row["bytes"]) for row in data(verdict_table(counts))] == [
         ("mark", "p", 3, 20), ("swept", "p", 2, 30), ("swept", "q", 2, 7),
     ]  # fmt: skip
 
 
 def test_a_page_begins_with_a_sentence_and_ends_with_the_data_for_programs() -> None:
-    rows, none = [{"dataset": "lake/a", "marks": 2, "size": "2 B", "bytes": 2}], list[Any]()
-    shown = page(
-        "**All is well.**", {"all": rows, "none": none}, {"size (KiB)": 0.1}, {"by_day": rows}, {"dagster/row_count": 7}
-    )
+    columns = ("dataset", Size("size", "bytes"))
+    tables = [Table("all", columns, [{"dataset": "lake/a", "bytes": 2_048}], "by_day"), Table("none", columns, (), "nothing")]
+    shown = draw_page(Page("**All is well.**", tables, {"size (KiB)": 0.1}, {"more": 1}), {"dagster/row_count": 7})
     assert list(shown) == ["summary", "dagster/row_count", "all", "size (KiB)", "data"]
-    assert shown["all"].value.rstrip() == "| dataset | marks | size |\n| --- | --- | --- |\n| lake/a | 2 | 2 B |"
+    assert shown["all"].value.rstrip() == "| dataset | size |\n| --- | --- |\n| lake/a | 2.0\u00a0KiB |"
     assert len(shown["all"].value) >= MOST_INLINE, "a wide table would hide the ends of all sentences"
-    assert shown["data"].value == {"by_day": rows}
+    assert shown["data"].value == {"by_day": [{"dataset": "lake/a", "bytes": 2_048}], "nothing": [], "more": 1}
+
+
+def test_no_table_of_a_page_is_longer_than_a_page_can_show() -> None:
+    table = Table("all", ("dataset",), [{"dataset": f"d{number}"} for number in range(MOST_SHOWN + 5)], "all_rows")
+    shown = draw_page(Page("", [table]))
+    assert len(shown["all"].value.splitlines()) == MOST_SHOWN + 2
+    assert len(shown["data"].value["all_rows"]) == MOST_SHOWN
+    drawn = draw_table(table)
+    assert isinstance(drawn, dg.TableMetadataValue)
+    assert len(drawn.records) == MOST_SHOWN
 
 
 def test_a_week_is_by_day_policy_and_who_ordered_it() -> None:
@@ -153,7 +148,7 @@ def test_a_week_is_by_day_policy_and_who_ordered_it() -> None:
         FreedGroup(AS_OF - DAY, "p", f"ann (run {run})", 2, 20), FreedGroup(AS_OF, "p", f"run {run}", 1, 10),
         FreedGroup(AS_OF - DAY, "p", f"ann (run {run.replace('3f', '4a')})", 3, 30),
     ]  # fmt: skip
-    rows = week_rows(freed)
+    rows = data(week_table(freed))
     assert [(row["day"], row["policy"], row["deleted"], row["bytes"], row["ordered_by"]) for row in rows] == [
         ("2026-06-09", "p", 1, 10, "run 3f2504e0"), ("2026-06-08", "p", 5, 50, "ann"),
     ]  # fmt: skip
@@ -168,10 +163,8 @@ def test_a_reason_is_shown_with_examples_and_the_sentence_about_each() -> None:
         ],
         WHY,
     )
-    shown = reason_metadata(reasons)
-    (reason,) = shown["reasons"]
+    (reason,), (one,) = map(data, reason_tables(reasons))
     assert (reason["transactions"], reason["bytes"], reason["meaning"]) == (7, 7, Reason.LATEST_VIEW.text("…"))
-    (one,) = shown["why"]
     assert one == {
         "verdict": "spare", "dataset": "lake/d", "transaction": "T1", "policy": "p", "reason": "LATEST_VIEW", "witness": "main",
         "sentence": "It is in the latest view of branch 'main': readers of that branch need it.",
@@ -189,8 +182,8 @@ def test_what_waits_is_due_or_has_time_and_is_listed_by_day() -> None:
         PendingGroup("q", AS_OF, AS_OF + timedelta(hours=30), False, 8, 80),
         PendingGroup("p", AS_OF, AS_OF + timedelta(hours=47), False, 16, 160),
     ]
-    shown = pending_metadata(waiting, AS_OF)
-    by_day = shown.pop("due_by_day")
+    shown = pending_numbers(waiting, AS_OF)
+    by_day = plain_json(shown.pop("due_by_day"))
     assert shown == {
         "marked": 31, "marked_bytes": 310, "due": 7, "due_bytes": 70, "waiting": 24, "waiting_bytes": 240,
         "held": 0, "to_be_spared": 0,
@@ -198,9 +191,9 @@ def test_what_waits_is_due_or_has_time_and_is_listed_by_day() -> None:
     assert [(row["due"], row["marks"], row["bytes"], row["policies"]) for row in by_day] == [
         ("now", 7, 70, "p, q"), ("2026-06-10", 24, 240, "p, q"),
     ]  # fmt: skip
-    assert not any(pending_metadata([], AS_OF).values())
+    assert not any(pending_numbers([], AS_OF).values())
 
 
 def test_what_was_spared_is_shown_by_reason_with_most_marks_first() -> None:
-    shown = spared_metadata([SparedGroup("lake/a", "held", 1, "T9"), SparedGroup("lake/b", "a tag pins it", 5, "T1")])
+    shown = data(spared_table([SparedGroup("lake/a", "held", 1, "T9"), SparedGroup("lake/b", "a tag pins it", 5, "T1")]))
     assert [(row["dataset"], row["marks"], row["for_example"]) for row in shown] == [("lake/b", 5, "T1"), ("lake/a", 1, "T9")]

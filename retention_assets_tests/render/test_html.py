@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from retention_assets.ledger import COUNTERS
-from retention_assets.render.html import MOST_SHOWN, page_of
-from retention_assets.report import CLASSES, DayReport, ReportLine
+from retention_assets.render import CLASSES, MOST_SHOWN, DayReport, ReportLine
+from retention_assets.render.report_page import page_of
 
 DAY = date(2023, 5, 17)
 BEGAN = datetime(2023, 5, 17, 0, 0, 2, 170_000, UTC)

@@ -13,8 +13,9 @@ from xml.etree.ElementTree import Element, fromstring, tostring
 import pytest
 
 from retention_assets.ledger import FreedGroup, PendingGroup
-from retention_assets.render.dagster import plot_metadata
-from retention_assets.render.html import page_of
+from retention_assets.render import DayReport
+from retention_assets.render.dagster import draw_plot
+from retention_assets.render.report_page import page_of
 from retention_assets.render.svg import (
     COLOURS,
     DAYS,
@@ -34,7 +35,6 @@ from retention_assets.render.svg import (
     since,
     strip,
 )
-from retention_assets.report import DayReport
 from retention_assets_tests.render.test_html import ACTIVE, FETCHING, WHOLE, Page
 
 TODAY = date(2026, 6, 9)
@@ -215,7 +215,7 @@ def test_the_largest_picture_stays_below_thirty_thousand_characters() -> None:
 
 
 def test_a_plot_is_an_image_in_markdown_with_its_answer_in_words() -> None:
-    words = plot_metadata(freed_plot(freed_days([freed(0, "raw[1]", 10)], TODAY))).value
+    words = draw_plot(freed_plot(freed_days([freed(0, "raw[1]", 10)], TODAY))).value
     assert re.fullmatch(r"!\[10 B freed in 7 days, all by raw\(1\)\]\(data:image/svg\+xml;base64,[A-Za-z0-9+/=]+\)", str(words))
 
 

@@ -8,7 +8,7 @@ from retention_assets.ledger import VerdictCount, Waiting
 from retention_assets.ledger.reports import DayLook
 from retention_assets.ledger.states import DatasetState, LastSweep, Totals
 from retention_assets.policy import SCHEDULED
-from retention_assets.render.markdown import MOST_INLINE, cell, with_table
+from retention_assets.render import DayReport
 from retention_assets.render.summaries import (
     day_summary,
     example_of,
@@ -18,7 +18,6 @@ from retention_assets.render.summaries import (
     swept_summary,
     who_of,
 )
-from retention_assets.report import DayReport
 
 # A Tuesday.
 AS_OF = datetime(2026, 6, 9, 12, tzinfo=UTC)
@@ -28,19 +27,13 @@ DONE = {"deleted": 275, "already_gone": 0, "hidden": 0, "failed": 0, "spared": 5
 
 def test_the_state_is_told_with_what_is_wrong_and_what_falls_due() -> None:
     waiting = Waiting(42, 2048, next_due=AS_OF + 5 * DAY, next_marks=17)
-    days = [{"due": due, "marks": marks, "size": "1.0\u00a0KiB"} for due, marks in (("now", 3), ("2026-06-14", 17))]
     totals = Totals(3, AS_OF, [VerdictCount("mark", "p", 42, 2048)], {"lake/x": "a cycle"})
-    shown = state_summary(totals, waiting, days, LastSweep(date(2026, 6, 8), DONE), ["log_is_sound"])
-    assert shown.splitlines() == [
+    shown = state_summary(totals, waiting, LastSweep(date(2026, 6, 8), DONE), ["log_is_sound"])
+    assert shown == (
         "**42 transactions are marked** (2.0 KiB): 17 due on 14 June 2026. **1 dataset is refused**: `lake/x`. A cycle."
-        " **1 check fails**: `log_is_sound`. Last sweep on 8 June 2026: 275 deleted, 5 spared, 2.0 KiB freed.",
-        "",
-        "| due | transactions | size |",
-        "| --- | --- | --- |",
-        "| now | 3 | 1.0\u00a0KiB |",
-        "| 14\u00a0June\u00a02026 | 17 | 1.0\u00a0KiB |",
-    ]
-    quiet = state_summary(Totals(0, None, [], {}), Waiting(), [], None, [])
+        " **1 check fails**: `log_is_sound`. Last sweep on 8 June 2026: 275 deleted, 5 spared, 2.0 KiB freed."
+    )
+    quiet = state_summary(Totals(0, None, [], {}), Waiting(), None, [])
     assert quiet == "**Nothing is marked.** No check fails. Nothing has been swept yet."
 
 
@@ -68,14 +61,6 @@ def test_a_dataset_says_what_waits_and_why_for_example() -> None:
 )  # fmt: skip
 def test_an_actor_is_shown_without_the_run(actor: str, shown: str) -> None:
     assert who_of(actor) == shown
-
-
-def test_a_table_beside_a_sentence_is_short_and_narrow() -> None:
-    rows = [(cell(f"lake/{'x' * 40} {number}"), "1") for number in range(30)]
-    shown = with_table("**Much.**", ("dataset", "deleted"), rows)
-    assert len(shown) < MOST_INLINE
-    assert shown.count("| lake/xxxxxxxxxxxxxx… ") == 8
-    assert shown.endswith("… and 22 more rows in the list below.")
 
 
 def test_a_quiet_day_and_a_day_on_which_nobody_came_are_not_the_same() -> None:

@@ -8,6 +8,7 @@ import io
 import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, date, datetime, timedelta
+from types import SimpleNamespace
 
 import pytest
 from rich.cells import cell_len
@@ -16,11 +17,10 @@ from retention_assets.evaluation.preview import Change
 from retention_assets.ledger import COUNTERS, Realm
 from retention_assets.ledger.book import Orphaned
 from retention_assets.policy import Duration
-from retention_assets.render import tables
-from retention_assets.render.tables import explanation
-from retention_assets.render.terminal import Number, console, fit, table
-from retention_assets.report import DayReport, ReportLine
-from retention_assets_tests.render.test_terminal import explained
+from retention_assets.render import DayReport, Number, ReportLine, Table, tables
+from retention_assets.render.tables import explanation, report_tables
+from retention_assets.render.terminal import console, draw, fit
+from retention_assets_tests.render.test_terminal import explained, table
 from retention_assets_tests.render.test_terminal import printed as printed_text
 
 NOW = datetime(2026, 3, 1, 7, 5, 59, tzinfo=UTC)
@@ -68,7 +68,7 @@ LINE = ReportLine(
 TABLES = {
     "marks": (tables.mark_tables({"MARKED": (1, 10**9), "SWEPT": (1, 1)}, [mark(), mark(status="SWEPT")], NOW), (DATASET, TRANSACTION, POLICY)),
     "history": (
-        [tables.history_table(DATASET, [{"transaction": TRANSACTION, "in_log": False, "type": "SNAPSHOT", "status": "ABORTED", "closed_at": NOW, "bytes": 10**9, "mark": "MARKED", "message": "This transaction has been scheduled for deletion.", "words": f"marked by {POLICY}, and held by {HOLD}"}], 9)],
+        [Table(DATASET, tables.HISTORY, [{"transaction": TRANSACTION, "in_log": False, "type": "SNAPSHOT", "status": "ABORTED", "closed_at": NOW, "bytes": 10**9, "mark": "MARKED", "message": "This transaction has been scheduled for deletion.", "words": f"marked by {POLICY}, and held by {HOLD}"}])],
         (DATASET, TRANSACTION, POLICY, HOLD),
     ),
     "as-of": (
@@ -76,11 +76,11 @@ TABLES = {
         (DATASET, BRANCH, TRANSACTION),
     ),
     "holds": (
-        [tables.hold_table([{"name": HOLD, "source": "ledger", "scope": SCOPE, "reason": "because of the audit", "owner": "the legal department", "until": NOW}])],
+        [Table("Holds", tables.HOLDS, [{"name": HOLD, "source": "ledger", "scope": SCOPE, "reason": "because of the audit", "owner": "the legal department", "until": NOW}])],
         (HOLD, DATASET, TRANSACTION),
     ),
-    "realms": ([tables.realm_table([(Realm(HOLD, "INACTIVE", Duration(days=7)), "")])], (HOLD,)),
-    "clock": ([tables.clock_table({"newest_mark_at": NOW, "newest_seen_at": None})], ()),
+    "realms": ([Table("Realms", tables.REALMS, [SimpleNamespace(realm=Realm(HOLD, "INACTIVE", Duration(days=7)), words="")])], (HOLD,)),
+    "clock": ([Table("Clock", tables.CLOCK, [("newest_mark_at", NOW), ("newest_seen_at", None)])], ()),
     "policies": (
         tables.book_tables(
             [{"name": POLICY, "version": 12, "written_by": BRANCH, "written_at": NOW, "system": True, "revoked": True, "files": "DRIFTED", "orphaned_marks": 7, "why": f"the files differ: {HOLD}"}],
@@ -89,10 +89,10 @@ TABLES = {
         (POLICY, BRANCH, HOLD),
     ),
     "versions": (
-        [tables.version_table(POLICY, [{"version": 1, "written_by": BRANCH, "written_at": NOW, "system": False, "revoked": False, "sentence": f"Marks transactions of {DATASET}."}])],
+        [Table(POLICY, tables.VERSIONS, [{"version": 1, "written_by": BRANCH, "written_at": NOW, "system": False, "revoked": False, "sentence": f"Marks transactions of {DATASET}."}])],
         (POLICY, BRANCH, DATASET),
     ),
-    "report": (tables.report_tables(DayReport(date(2026, 3, 1), (LINE,)), 5), (DATASET, POLICY)),
+    "report": (report_tables(DayReport(date(2026, 3, 1), (LINE,)), 5), (DATASET, POLICY)),
     "compare": (tables.compare_tables([Change(DATASET, POLICY, "newly marked", 3_000, 2_048)]), (DATASET, POLICY)),
 }  # fmt: skip
 
@@ -137,20 +137,20 @@ def test_rows_of_one_dataset_stand_together_below_its_name() -> None:
 def test_in_a_pipe_each_row_is_one_line_with_its_dataset(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
     out = io.StringIO()
-    console(out).print(table("Marks", ("dataset", "transaction"), [(DATASET, TRANSACTION)], grouped=True))
+    console(out).print(draw(table("Marks", ("dataset", "transaction"), [(DATASET, TRANSACTION)], grouped=True)))
     assert f"│ {DATASET} │ {TRANSACTION} │" in out.getvalue()
 
 
 def test_a_pipe_whose_width_is_said_gets_lines_of_that_width(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     out = io.StringIO()
-    console(out).print(table("Marks", ("dataset", "transaction"), [(DATASET, TRANSACTION)]))
+    console(out).print(draw(table("Marks", ("dataset", "transaction"), [(DATASET, TRANSACTION)])))
     assert max(map(cell_len, out.getvalue().splitlines())) <= 80
 
 
 def test_a_column_in_which_nothing_stands_is_left_out() -> None:
-    found = table("t", ("a", "b", "c"), [("1", "", ""), ("2", "", "x")])
-    assert [column.header for column in found.columns] == ["a", "c"]
+    found = draw(table("t", ("a", "b", "c"), [("1", "", ""), ("2", "", "x")]))
+    assert [column.name for column in found.columns] == ["a", "c"]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from datetime import date, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
-from retention_assets.report import DayReport, day_report
+from retention_assets.render import DayReport, day_report
 from retention_assets.sweep import SweepResult
 from retention_assets_tests.sweep.datasets import SettingsFolder
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retention_assets.ledger import COUNTERS
-from retention_assets.report import (
+from retention_assets.render import (
     CLASSES,
     DayReport,
     ReportLine,
@@ -100,7 +100,7 @@ def test_a_sum_says_that_unfinished_records_stay_if_each_part_does(parts: tuple[
 )
 def test_a_duration_is_written_as_iso_8601_has_it(length: timedelta, text: str) -> None:
     assert iso_of(length) == text
-    assert line(ended=BEGAN + length).as_dict()["duration"] == text
+    assert as_json("today", [line(ended=BEGAN + length)])["duration"] == text
 
 
 def test_json_has_every_field_of_a_report_summed_and_by_dataset() -> None:

@@ -5,16 +5,18 @@ day counts on both.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
 from typing import Any, TypeVar
 
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.reports import COUNTERS, DayLook
-from retention_assets.policy.durations import text_of
+from retention_assets.policy.durations import minute_of, parse_duration, parse_instant
 from retention_assets.policy.globs import matches
 from retention_assets.policy.sentences import first_of, short_actor
+from retention_assets.render.page import ALL, LONG, Column, Count, Medium, Number, Prose, Size, Table, amounts_of
+from retention_assets.render.text import iso_of, plain_json
 
 # classes of a log in the order of a transaction's life, with their meanings
 CLASSES: Mapping[str, str] = {
@@ -27,8 +29,12 @@ CLASSES: Mapping[str, str] = {
     "kept": "selected by no policy",
     "open": "not closed yet",
 }
-# Final outcomes of the day's marks. What failed is still open, and is counted by attempt.
+# final outcomes of the day's marks; what failed is still open, and is counted by attempt
 _SETTLED = ("deleted", "already_gone", "hidden", "set_aside", "spared", "unmarked")
+
+_FINISHED, _ALARM = {"yes": "green", "no": "yellow"}, {True: "red"}
+# where what a terminal says in words has a column
+_PAGES = LONG & ~Medium.TERMINAL
 
 V = TypeVar("V", int, str)
 
@@ -76,21 +82,54 @@ class ReportLine:
         bounds = self.bounds.get(policy, ())
         return (bounds[0], bounds[-1]) if len(bounds) > 1 else bounds
 
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "dataset": self.dataset,
-            "policies": {name: list(versions) for name, versions in self.policies.items()},
-            "periods": {name: list(periods) for name, periods in self.periods.items()},
-            "bounds": {name: list(bounds) for name, bounds in self.bounds.items()},
-            "terminal_only": self.terminal_only,
-            "archived_types": list(self.archived_types),
-            **self.counters,
-            "started_at": text_of(self.started_at) if self.started_at else None,
-            "finished_at": text_of(self.finished_at) if self.finished_at else None,
-            "duration": iso_of(self.duration) if self.duration is not None else None,
-            "classes": dict(self.classes),
-            "ordered_by": list(self.ordered_by),
-        }
+    @property
+    def is_finished(self) -> str:
+        return "yes" if self.finished_at else "no"
+
+
+def _counter(
+    kind: Callable[..., Column], name: str, counter: str = "", media: Medium = _PAGES, meaning: str = "", **more: Any
+) -> Column:
+    counter = counter or name.replace(" ", "_")
+    return kind(name, lambda line: line.counters[counter], media, meaning, counter, **more)
+
+
+# Columns of a report in all media, with numbers that add up. A terminal says in words what is not a column of its own.
+COUNTS = (
+    _counter(Count, "to delete", media=LONG),
+    _counter(Count, "deleted", media=LONG),
+    _counter(Count, "already gone", meaning="nothing was left to delete"),
+    _counter(Count, "hidden", rare=True, tones=_ALARM),
+    _counter(Count, "set aside", rare=True),
+    _counter(Count, "restored", meaning="brought back by people", rare=True),
+    _counter(Count, "failed", meaning="attempts; each is tried again", tones=_ALARM),
+    _counter(Count, "spared", meaning="still needed"),
+    _counter(Count, "unmarked", meaning="taken back by people"),
+    _counter(
+        Count, "files left", "left", meaning="of what was swept: not ours to delete, or still needed", rare=True, tones=_ALARM
+    ),
+)
+SIZES = (
+    _counter(Size, "to free", "bytes_to_free", LONG),
+    _counter(Size, "freed", "bytes_freed", ALL),
+    _counter(Size, "hidden size", "bytes_hidden", _PAGES & ~Medium.HTML, rare=True),
+    _counter(Size, "size set aside", "bytes_set_aside", _PAGES & ~Medium.HTML, rare=True),
+)
+COLUMNS: Sequence[Column] = (
+    Column("dataset", media=ALL),
+    *COUNTS,
+    *SIZES,
+    Number("done", lambda line: amounts_of(COUNTS[1:], line) or "nothing", Medium.SHORT),
+    Column("finished", "is_finished", Medium.HTML | Medium.MARKDOWN | Medium.RUN, tones=_FINISHED),
+    Prose("otherwise", lambda line: _otherwise(line), Medium.TERMINAL),
+    *(Column(name, media=Medium.JSON) for name in ("policies", "periods", "bounds", "terminal_only", "archived_types")),
+    *(Column(name, media=Medium.JSON) for name in ("started_at", "finished_at", "classes", "ordered_by")),
+    Column("duration", lambda line: None if line.duration is None else iso_of(line.duration), Medium.JSON),
+)
+
+
+def _otherwise(line: ReportLine) -> str:
+    return ", ".join(filter(None, (amounts_of(COUNTS[2:], line), "" if line.finished_at else "not finished")))
 
 
 @dataclass(frozen=True)
@@ -105,8 +144,8 @@ class ReportedRealm:
     def sentence(self) -> str:
         return f"Realm {self.name} is {self.status}; {self.words}."
 
-    def as_dict(self) -> dict[str, str]:
-        return {"realm": self.name, "status": self.status, "left": self.words}
+
+REALMS = (Column("realm", "name", key="realm"), Column("status"), Prose("left", "words", key="left"))
 
 
 @dataclass(frozen=True)
@@ -146,15 +185,12 @@ def as_json(
 ) -> dict[str, Any]:
     """Render lines and their sum; the fields are the same where there is no report at all."""
     parts = tuple(lines)
-    total = sum_lines("all", parts).as_dict()
+    *datasets, total = Table("", COLUMNS, [*parts, sum_lines("all", parts)]).records()
     del total["dataset"]
-    looked = [{"date": day.isoformat(), **_look(look)} for day, look in sorted((looks or {}).items())]
-    left = [realm.as_dict() for realm in realms]
-    return {"execution_date": when, **total, "looked": looked, "realms": left, "datasets": [part.as_dict() for part in parts]}
-
-
-def _look(look: DayLook) -> dict[str, Any]:
-    return {name: text_of(value) if isinstance(value, datetime) else value for name, value in look._asdict().items()}
+    looked = [{"date": day, **look._asdict()} for day, look in sorted((looks or {}).items())]
+    left = Table("", REALMS, [*realms]).records()
+    report = {"execution_date": when, **total, "looked": looked, "realms": left, "datasets": datasets}
+    return dict(plain_json(report))
 
 
 def day_report(ledger: Ledger, execution_date: date, datasets: Sequence[str] = ("*",)) -> DayReport:
@@ -223,13 +259,18 @@ def _all_of(parts: Iterable[Mapping[str, Sequence[V]]]) -> dict[str, tuple[V, ..
     return {policy: tuple(sorted(values[policy])) for policy in sorted(values)}
 
 
-def iso_of(length: timedelta) -> str:
-    """ISO 8601, such as PT32M1.01S."""
-    if length < timedelta():
-        # The clock of the database was set back in between.
-        return f"-{iso_of(-length)}"
-    hours, rest = divmod(length, timedelta(hours=1))
-    minutes, rest = divmod(rest, timedelta(minutes=1))
-    seconds = f"{rest.total_seconds():.6f}".rstrip("0").rstrip(".")
-    parts = [f"{hours}H" if hours else "", f"{minutes}M" if minutes else "", f"{seconds}S" if seconds != "0" else ""]
-    return "PT" + ("".join(parts) or "0S")
+def policy_table(total: ReportLine) -> Table:
+    screen, page = Medium.TERMINAL, Medium.HTML
+    columns = (
+        Column("policy", lambda row: row[0]),
+        Column("versions", lambda row: ", ".join(str(version) for version in row[1] if version)),
+        Column("period", lambda row: ", ".join(parse_duration(each).words() for each in total.periods.get(row[0], ())), screen),
+        Column("period", lambda row: ", ".join(total.periods.get(row[0], ())), page),
+        Column("takes what is older than (UTC)", lambda row: " to ".join(map(_minute, total.bound_range(row[0]))), screen),
+        Column("takes what is older than", lambda row: " to ".join(total.bound_range(row[0])) or "no age", page),
+    )
+    return Table("Policies", columns, [*total.policies.items()], empty="No policy matches these datasets")
+
+
+def _minute(bound: str) -> str:
+    return minute_of(parse_instant(bound))
