@@ -160,6 +160,12 @@ QUESTIONS: Mapping[str, Mapping[str, str]] = {
     "taken_by_day": {},
 }
 
+# Where the tables that results declare become text. Printers know columns and rows, and no result: what they may build on.
+PRINTERS = frozenset(f"{PACKAGE}.render.{name}" for name in ("terminal", "markdown", "dagster", "html"))
+PRINT_WITH = frozenset(f"{PACKAGE}.{name}" for name in ("policy", "render.page", "render.svg", "render.text"))
+_DRAWN = re.compile(r"rich\.table\b.*|dagster\.(MetadataValue\.table|TableRecord)")
+_MARKUP = re.compile(r"<t(able|head|body|r)\b|^\W*-{3,}\W*$|\|\s*:?-{3,}")
+
 # Where names that a library keeps to itself are used, so that a new release of it is looked at in one place.
 PRIVATE: Mapping[str, str] = {"pyiceberg": f"{PACKAGE}.stores.iceberg.commit", "dagster": f"{PACKAGE}.dagster.private"}
 
@@ -221,7 +227,8 @@ CEILINGS: Mapping[str, int] = {
     "ways to look ahead": 2,
     "ways to run the assets in Dagster": 1,
     "ways to judge a reference": 1,
-    "ways to print a page": 4,
+    "declarations of tables": 1,
+    "printers of tables": 4,
 }
 # Docstrings that begin with a word by which no sentence says what a thing is; and imports by tests of a module inside a folder.
 OPENINGS, ARROWS = 0, 546
@@ -316,6 +323,26 @@ def admission_faults(text: str, module: str) -> list[str]:
         for asked, others in QUESTIONS.items()
         if f".{name}".endswith(f".{asked}") and module not in others
     ]
+
+
+def print_faults(text: str, module: str) -> list[str]:
+    """Only printers build tables, of a library or in markup; and they import no result."""
+    if not module.startswith(f"{PACKAGE}."):
+        return []
+    if module in PRINTERS:
+        named = ((line, name) for line, name in imports(text, module) if name.startswith(f"{PACKAGE}."))
+        return [f"{module}:{line} knows a result: {name}" for line, name in named if not _prints_with(name)]
+    return [f"{module}:{line} prints a table: {what}" for line, what in built_tables(text, module)]
+
+
+def _prints_with(name: str) -> bool:
+    return _below(name, PRINTERS | PRINT_WITH)
+
+
+def built_tables(text: str, module: str) -> list[tuple[int, str]]:
+    """Line and words of every table that is built of a library's parts or in markup."""
+    found = [(line, name) for line, name in mentions(text, module) if _DRAWN.fullmatch(name)]
+    return found + [(line, repr(said)) for line, said in literals(text) if _MARKUP.search(said)]
 
 
 def _is_method_call(node: ast.AST) -> TypeGuard[Any]:

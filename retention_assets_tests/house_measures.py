@@ -15,10 +15,19 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from retention_assets_tests.architecture import ADMISSION, CEILINGS, PACKAGE, TESTS, admission_faults, lines_by_place
+from retention_assets_tests.architecture import (
+    ADMISSION,
+    CEILINGS,
+    PACKAGE,
+    TESTS,
+    admission_faults,
+    built_tables,
+    lines_by_place,
+)
 from retention_assets_tests.source import nodes, tree
 
 ROOT = Path(__file__).parent.parent
+PRINTED = "printers of tables"
 OPTIONS, HELD, DECIDERS = "options of a store", "answers to what is held", "places that decide whether a sweep may begin"
 PACKAGE_LINES, TEST_LINES = "lines of the package", "lines of the tests"
 # Parts that do what one would do, by measure: modules, and functions, classes or methods of modules.
@@ -38,7 +47,7 @@ TWINS: Mapping[str, tuple[str, ...]] = {
     ),
     "ways to run the assets in Dagster": ("dagster.jobs:chain", "dagster.jobs:_list_job"),
     "ways to judge a reference": ("stores.objects.judge",),
-    "ways to print a page": ("render.tables", "render.summaries", "render.dagster", "render.html"),
+    "declarations of tables": ("render.page:Table", "render.terminal:Column", "render.terminal:table", "people.operation:Rows"),
 }
 # annotations of holds and retain rules, as an answer of a function
 _KEEPERS = re.compile(r"\b(list|tuple|Sequence|Iterator|Iterable|Mapping|dict)\[.*\b(Hold|Keeper)\b|\bDatasetKeepers\b")
@@ -59,6 +68,7 @@ def counts_of(texts: Mapping[str, str]) -> dict[str, int]:
         HELD: len(answers_about_holds(package)),
         DECIDERS: len(deciders(package)),
         **{name: len(still_there(package, declared)) for name, declared in TWINS.items()},
+        PRINTED: len(printers(package)),
         PACKAGE_LINES: sum(count for place, count in lines.items() if place != TESTS),
         TEST_LINES: lines[TESTS],
     }
@@ -80,6 +90,12 @@ def options_of_stores(texts: Mapping[str, str]) -> list[str]:
 def deciders(texts: Mapping[str, str]) -> set[str]:
     """Return the door, and modules that ask the questions of the door."""
     return {module for module, text in texts.items() if module == ADMISSION or admission_faults(text, module)}
+
+
+def printers(texts: Mapping[str, str]) -> set[str]:
+    """Modules and templates in which a table is built, of a library's parts or in markup."""
+    templates = {file.name for file in (ROOT / PACKAGE).rglob("*.html") if "<table" in file.read_text("utf-8")}
+    return templates | {module for module, text in texts.items() if built_tables(text, module)}
 
 
 def answers_about_holds(texts: Mapping[str, str]) -> list[str]:

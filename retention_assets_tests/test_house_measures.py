@@ -11,6 +11,7 @@ from retention_assets_tests.house_measures import (
     exceeded,
     measures_of_run,
     options_of_stores,
+    printers,
     read_tree,
     still_there,
 )
@@ -66,6 +67,12 @@ def test_the_door_and_whoever_asks_its_questions_decide() -> None:
     asks, named = "fault = environment.head_faults(ledger)", "from heads import head_faults"
     tree = {ADMISSION: "", "retention_assets.a": asks, "retention_assets.b": named, "retention_assets.people.audit": asks}
     assert deciders(tree) == {ADMISSION, "retention_assets.a"}
+
+
+def test_a_printer_is_where_a_table_is_built() -> None:
+    built = {"retention_assets.a": "import rich.table\nrich.table.Table()", "retention_assets.b": "LINE = '| --- |'"}
+    declared = {"retention_assets.c": "from retention_assets.render.page import Table\nTable('t', (), ())"}
+    assert printers(built | declared) == {"table.html", *built}
 
 
 def test_declared_names_count_as_far_as_they_are_there() -> None:
