@@ -204,11 +204,11 @@ BUDGETS: Mapping[str, int] = {
     "evaluation": 1_913,
     "sweep": 3_358,
     "pipeline": 2_506,
-    "people": 5_267,
+    "people": 5_286,
     "render": 2_490,
-    "dagster": 3_177,
+    "dagster": 3_212,
     "demo": 821,
-    "retention_assets_tests": 70_976,
+    "retention_assets_tests": 71_154,
 }
 # Measures of the house (`python -m retention_assets_tests.house_measures`). They only fall.
 CEILINGS: Mapping[str, int] = {

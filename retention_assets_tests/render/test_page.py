@@ -1,6 +1,5 @@
 """A table is declared once: each printer shows the columns that are meant for it, in the looks of their kinds."""
 
-import io
 import re
 from datetime import UTC, date, datetime
 from typing import Any
@@ -11,7 +10,7 @@ import pytest
 from retention_assets.render import ALL, Column, Count, Day, Medium, Minute, Name, Number, Prose, Size, Table, markdown_table
 from retention_assets.render.dagster import draw_table as draw_for_dagster
 from retention_assets.render.html import draw_table as draw_html
-from retention_assets.render.terminal import console, draw
+from retention_assets_tests.render.test_terminal import printed as printed_text
 
 AT = datetime(2026, 6, 9, 7, 5, tzinfo=UTC)
 ROW: dict[str, Any] = {
@@ -29,9 +28,7 @@ def a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def printed(table: Table) -> dict[str, list[list[str]]]:
     """Cells of each printer, with the headings."""
-    out = io.StringIO()
-    console(out).print(draw(table))
-    boxed = [re.split("[│┃]", row)[1:-1] for row in out.getvalue().splitlines() if re.search("[│┃]", row)]
+    boxed = [re.split("[│┃]", row)[1:-1] for row in printed_text(table).splitlines() if re.search("[│┃]", row)]
     html = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row) for row in re.findall("<tr>.*?</tr>", str(draw_html(table)))]
     run = draw_for_dagster(table)
     assert isinstance(run, dg.TableMetadataValue)
