@@ -63,6 +63,7 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Act": {
         "run": ("people.run:run", "Read the stores, judge, mark what may go, sweep what is due, and report"),
         "trash": ("people.trash:trash", "List what sweeps have set aside"),
+        "replay": ("people.replay:replay_command", "Delete again what was deleted and is there again"),
         "housekeeping": (
             "people.housekeeping:housekeeping_command",
             "Postpone rows that a database would expire too early, and list what expires tomorrow",

@@ -30,6 +30,8 @@ class Order(StrEnum):
     SET_ASIDE = "SET_ASIDE"
     DELETE_ASIDE = "DELETE_ASIDE"
     RESTORE = "RESTORE"
+    # of what was deleted before and is there again
+    REPLAY = "REPLAY"
 
     @property
     def starts_in_trash(self) -> bool:
@@ -37,7 +39,7 @@ class Order(StrEnum):
 
     @property
     def deletes(self) -> bool:
-        return self in (Order.DELETE, Order.DELETE_ASIDE)
+        return self in IN_PLACE or self is Order.DELETE_ASIDE
 
     @property
     def done(self) -> Outcome:
@@ -46,6 +48,10 @@ class Order(StrEnum):
     def failed(self, in_doubt: bool) -> Outcome:
         """Outcome of what failed. What was to be moved, and may be at its other place already, stays begun."""
         return Outcome.WITHHELD if in_doubt and not self.deletes else Outcome.FAILED
+
+
+# orders to delete what was never moved
+IN_PLACE = (Order.DELETE, Order.REPLAY)
 
 
 @dataclass(frozen=True)

@@ -195,10 +195,10 @@ BUDGETS: Mapping[str, int] = {
     "ledger": 7_109,
     "stores": 1_579,
     "stores.places": 2_933,
-    "stores.files": 1_427,
+    "stores.files": 1_434,
     "stores.delta": 2_744,
     "stores.iceberg": 2_560,
-    "stores.aspects": 1_088,
+    "stores.aspects": 1_091,
     "stores.records": 1_261,
     "stores.objects": 5_861,
     "evaluation": 1_913,
@@ -231,7 +231,7 @@ CEILINGS: Mapping[str, int] = {
     "printers of tables": 4,
 }
 # Docstrings that begin with a word by which no sentence says what a thing is; and imports by tests of a module inside a folder.
-OPENINGS, ARROWS = 0, 546
+OPENINGS, ARROWS = 0, 547
 _OPENING = re.compile(r"(What|Which|Whether|Of|Those|As|So many|The same)\b")
 _FACES = re.compile(rf"{PACKAGE}(\.stores)?(\.\w+)?")
 

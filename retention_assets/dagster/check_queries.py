@@ -3,7 +3,6 @@
 A check that is launched outside the run that made something looks at all that is published.
 """
 
-import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -35,7 +34,7 @@ from retention_assets.pipeline.part_frames import REALMS, VERDICTS, NeededMarks
 from retention_assets.pipeline.read_tokens import read_begun
 from retention_assets.pipeline.stage import Source, by_folder, parquet, read_datasets, read_output, read_transactions, run_stage
 from retention_assets.policy.durations import text_of
-from retention_assets.policy.sentences import count
+from retention_assets.policy.sentences import count, there_again
 from retention_assets.stores.protocol import Store, data_finder
 from retention_assets.sweep.admission import MARK_INVARIANTS, SWEPT_INVARIANTS
 
@@ -43,7 +42,6 @@ from retention_assets.sweep.admission import MARK_INVARIANTS, SWEPT_INVARIANTS
 OF_PRESENT_DATASETS = frozenset({"transaction_log", "candidate_marks"})
 _DATASETS_AT_ONCE = 500
 _LISTINGS_AT_ONCE = 8
-_NAMED = 3
 
 
 @dataclass(frozen=True)
@@ -215,11 +213,7 @@ def _deleted_and_back(scope: CheckScope) -> Iterator[Violation]:
         rows = _deleted_and_there(scope.ledger, stores, scope.log, names[at : at + _LISTINGS_AT_ONCE])
         for name in rows["dataset"].unique().sort().to_pylist():
             transactions = rows.filter(pc.equal(rows["dataset"], name))["transaction"].to_pylist()
-            shown = ", ".join(transactions[:_NAMED]) + (", …" if len(transactions) > _NAMED else "")
-            are = "deleted transaction is" if len(transactions) == 1 else "deleted transactions are"
-            command = f"`retention history {shlex.join((name, transactions[0]))}`"
-            sentence = f"{len(transactions):,} {are} back ({shown}): see {command}"
-            yield Violation(name, sentence, len(transactions))
+            yield Violation(name, there_again(name, transactions), len(transactions))
 
 
 def _deleted_and_there(ledger: Ledger, stores: Mapping[str, Store], log: Sequence[Source], names: Sequence[str]) -> pa.Table:
@@ -358,8 +352,8 @@ CHECKS: Mapping[str, tuple[Check, ...]] = {
         Check(
             "nothing_deleted_is_back",
             "No deleted transaction that a policy still selects is back. A backup may have restored it. Policies do not "
-            "mark it again, because the record says that it is deleted. Remove it by hand, or change its times in its log "
-            "or table: then it is judged as a new one.",
+            "mark it again, because the record says that it is deleted. `retention replay` deletes it again. With other "
+            "times in its log or table it is judged as a new one.",
             "No deleted transaction is back.",
             _deleted_and_back,
             blocking=False,

@@ -39,6 +39,7 @@ from retention_assets.people.operation import (
 from retention_assets.people.plan import show_plan, show_upcoming
 from retention_assets.people.policies import policy_overwrite, policy_revoke
 from retention_assets.people.realms import change_realm
+from retention_assets.people.replay import replay
 from retention_assets.people.scans import scan_accept
 from retention_assets.people.trash import empty_trash, forget_trash, restore
 from retention_assets.people.visibility import advance_visibility
@@ -190,7 +191,7 @@ def step_config(names: Names, **fields: Any) -> dict[str, Any]:
 _USUAL: Sequence[Operation[Any]] = (show_upcoming, make_explanation, keep, unmark, hold, release, restore)
 OPERATIONS: Sequence[Operation[Any]] = (
     *_USUAL, open_history, show_plan, advance_visibility, change_realm, policy_overwrite, policy_revoke,
-    clock_accept, clock_reset, audit_verify, audit_accept, scan_accept, housekeeping, forget_trash, empty_trash,
+    clock_accept, clock_reset, audit_verify, audit_accept, scan_accept, housekeeping, forget_trash, empty_trash, replay,
 )  # fmt: skip
 
 

@@ -175,6 +175,13 @@ def is_same_life(marks: pa.Table, rows: pa.Table) -> Bools:
     return unknown | same
 
 
+def is_same_again(marks: pa.Table, rows: pa.Table) -> Bools:
+    """For each mark, tell whether the row beside it may be what was deleted: an object is known by the note of its plan."""
+    is_object: Bools = flags(pc.equal(rows["type"].cast(pa.string()), "OBJECT"))
+    same: Bools = np.logical_and.reduce([as_micros(marks[name]) == as_micros(rows[name]) for name in TIMES])
+    return is_object | same
+
+
 def is_in_log(marks: pa.Table, log: pa.Table) -> Bools:
     """For each mark, tell whether a log still has that transaction; under its id it may have another one."""
     at = pc.index_in(keys_of(marks), value_set=keys_of(log))

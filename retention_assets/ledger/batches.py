@@ -29,7 +29,7 @@ from retention_assets.ledger.database import LedgerPart, WriteTransaction, audit
 from retention_assets.ledger.evaluations import request_evaluations
 from retention_assets.ledger.leases import ALL_NAMES, Lease, NameRange
 from retention_assets.ledger.mark_rows import MARK_ROW, begun_by_ids
-from retention_assets.ledger.reports import ReportCounts, count, count_aside
+from retention_assets.ledger.reports import ReportCounts, count, count_later
 from retention_assets.ledger.schema import ASIDE, AUDIT, BATCHES, MARKS, OPEN, PLANNED, PLANS, PUBLISHED, SWEPT, TIMES
 from retention_assets.ledger.steps import (
     IS_BEGUN,
@@ -317,16 +317,20 @@ class Sweeps(LedgerPart):
         share.describe(act, set(datasets.values()))
         act.detail = {**act.detail, "batches": sorted({batch.begun for batch in batches})}
         is_aside = order.starts_in_trash
-        lasting = [answer for answer in settlements if answer.outcome in (Outcome.FAILED, Outcome.SET_ASIDE)]
-        ends = [_end_of(answer) for answer in settlements if answer.outcome not in (Outcome.FAILED, Outcome.SET_ASIDE)]
-        untils = _untils(tx, [answer.mark for answer in lasting]) if is_aside else {mark: own[mark].until for mark in own}
-        steps = [_step_of(answer, untils[answer.mark], is_aside) for answer in lasting]
-        record_moves(tx, act, ends, steps, ASIDE if is_aside else OPEN)
+        if order is Order.REPLAY:
+            # the marks stay as they ended
+            record_moves(tx, act, (), [*map(_step_of_replay, settlements)], state="")
+        else:
+            lasting = [answer for answer in settlements if answer.outcome in (Outcome.FAILED, Outcome.SET_ASIDE)]
+            ends = [_end_of(answer) for answer in settlements if answer.outcome not in (Outcome.FAILED, Outcome.SET_ASIDE)]
+            untils = _untils(tx, [answer.mark for answer in lasting]) if is_aside else {mark: own[mark].until for mark in own}
+            steps = [_step_of(answer, untils[answer.mark], is_aside) for answer in lasting]
+            record_moves(tx, act, ends, steps, ASIDE if is_aside else OPEN)
         still_open = ([mark for mark in batch.marks if mark not in datasets] or None for batch in batches)
         closed = zip(batches, still_open, strict=True)
         tx.connection.execute(_CLOSE, [{"act": batch.begun, "of": batch.plan, "still_open": ids} for batch, ids in closed])
-        if execution_date and is_aside:
-            count_aside(tx, act, execution_date, _counted_aside(settlements, datasets))
+        if execution_date and (is_aside or order is Order.REPLAY):
+            count_later(tx, act, execution_date, _counted_later(settlements, datasets, order))
         elif execution_date:
             count(tx, act, execution_date, _counted(tx, settlements))
         return Moved(datasets, share.lost)
@@ -350,8 +354,13 @@ class Sweeps(LedgerPart):
 
 
 def planned_rows(connection: Connection, batches: Mapping[int, OpenBatch], names: NameRange = ALL_NAMES) -> pa.Table:
-    """Rows of marks that have not ended, with what the plan of their batch says of them."""
-    rows = begun_by_ids(connection, batches, and_(MARKS.c.end_seal.is_(None), names.condition()))
+    """Rows of marks that have not ended, or are deleted again, with what the plan of their batch says of them."""
+    replays = {mark for mark, batch in batches.items() if batch.order == Order.REPLAY}
+    rows = begun_by_ids(connection, batches.keys() - replays, and_(MARKS.c.end_seal.is_(None), names.condition()))
+    if replays:
+        again = begun_by_ids(connection, replays, names.condition())
+        again = again.set_column(again.column_names.index("status"), "status", pa.array(["SWEEPING"] * len(again), pa.string()))
+        rows = pa.concat_tables([rows, again]).sort_by([("dataset", "ascending"), ("id", "ascending")])
     planned: dict[int, tuple[str | None, int | None]] = {}
     for where in by_id(connection, batches, column=PLANNED.c.mark):
         notes = connection.execute(select(*(PLANNED.c[name] for name in ("plan", "mark", "note", "bytes"))).where(where))
@@ -385,6 +394,12 @@ def _step_of(answer: Settlement, until: datetime | None, is_aside: bool) -> Mark
     return answer.mark, status, "FAILED", answer.bytes, until, answer.error or NO_ERROR
 
 
+def _step_of_replay(answer: Settlement) -> MarkStep:
+    # without an outcome nothing of it went
+    outcome = None if answer.outcome is Outcome.SPARED else answer.outcome.value
+    return answer.mark, "SWEPT", outcome, answer.bytes, None, answer.error or (None if outcome else NO_ERROR)
+
+
 def _end_of(answer: Settlement) -> MarkStep:
     if answer.outcome is Outcome.RESTORED:
         return answer.mark, "RESTORED", None, answer.bytes, None, answer.error
@@ -393,11 +408,14 @@ def _end_of(answer: Settlement) -> MarkStep:
     return answer.mark, "SWEPT", answer.outcome.value, answer.bytes, None, answer.error
 
 
-def _counted_aside(settlements: Sequence[Settlement], datasets: Mapping[int, str]) -> Mapping[str, Counter[str]]:
+def _counted_later(settlements: Sequence[Settlement], datasets: Mapping[int, str], order: Order) -> Mapping[str, Counter[str]]:
     counted: dict[str, Counter[str]] = {}
     for answer in settlements:
         is_freed = answer.outcome not in (Outcome.RESTORED, Outcome.FAILED)
         sums = {"bytes_freed": answer.bytes, "left": answer.left} if is_freed else {answer.outcome.value.lower(): 1}
+        if order is Order.REPLAY and is_freed:
+            is_gone = answer.outcome in (Outcome.DELETED, Outcome.ALREADY_GONE)
+            sums |= {"replayed": int(is_gone), "bytes_hidden": answer.bytes_hidden}
         counted.setdefault(datasets[answer.mark], Counter()).update(sums)
     return counted
 

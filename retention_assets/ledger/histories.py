@@ -5,11 +5,12 @@ from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, select, text
+from sqlalchemy import Connection, case, select, text
 
 from retention_assets.ledger.database import LedgerPart
 from retention_assets.ledger.schema import AUDIT, BATCHES, MARKS, OPEN, OVER, PLANNED, STEPS, SWEPT, TAKEN_BACK
-from retention_assets.ledger.steps import END, SHOWN, SHOWN_MARKS, STEP
+from retention_assets.ledger.steps import END, IS_REPLAY, SHOWN, SHOWN_MARKS, STEP
+from retention_assets.ledger.trash import GONE
 from retention_assets.outcomes import Order
 from retention_assets.policy.durations import minute_in_utc
 from retention_assets.policy.model import Hold
@@ -20,6 +21,8 @@ from retention_assets.sql.transactions import portions
 _STILL_OPEN = ("MARKED", "SWEEPING")
 # outcomes of sweeps that deleted nothing
 UNDELETED = ("HIDDEN", "SET_ASIDE")
+# what happened after a mark had ended is a second deletion
+_STEP = [case((IS_REPLAY, "REPLAYED"), else_=column) if column is STEPS.c.status else column for column in STEP[:-1]]
 _CHANGED = "but its record was changed past the ledger: `retention audit verify` names the row"
 
 
@@ -69,6 +72,11 @@ class MarkHistory:
         return self.outcome == "SET_ASIDE"
 
     @property
+    def replayed(self) -> MarkEvent | None:
+        """Newest time that it was deleted again."""
+        return next((event for event in reversed(self.events) if event.status == "REPLAYED" and event.outcome in GONE), None)
+
+    @property
     def set_aside(self) -> MarkEvent | None:
         return next((event for event in self.events if event.outcome == "SET_ASIDE"), None)
 
@@ -97,7 +105,7 @@ def _marks(connection: Connection, dataset: str, names: Sequence[str]) -> Iterat
 def _events(connection: Connection, marks: list[int]) -> dict[int, list[MarkEvent]]:
     events: dict[int, list[MarkEvent]] = {}
     for part in portions(marks):
-        failed = connection.execute(select(*STEP[:-1]).where(STEPS.c.mark.in_(part)))
+        failed = connection.execute(select(*_STEP).where(STEPS.c.mark.in_(part)))
         ended = connection.execute(select(*END[:-1]).where(MARKS.c.id.in_(part), MARKS.c.end_seal.is_not(None)))
         happened = [*_begun(connection, part), *failed, *ended]
         acts: dict[int, tuple[int, datetime, str]] = {}
@@ -118,7 +126,7 @@ def _begun(connection: Connection, marks: Sequence[int]) -> Iterator[tuple[Any, 
         columns = (BATCHES.c.begun, BATCHES.c.ids, BATCHES.c.order_given, AUDIT.c.reason)
         query = select(*columns).join(AUDIT, AUDIT.c.act == BATCHES.c.begun).where(BATCHES.c.plan.in_(part), near)
         for act, ids, order, reason in connection.execute(query):
-            status = "RESTORING" if order == Order.RESTORE else "SWEEPING"
+            status = {Order.RESTORE: "RESTORING", Order.REPLAY: "REPLAYING"}.get(order, "SWEEPING")
             yield from ((act, mark, status, None, None, None, reason) for mark in wanted.intersection(ids))
 
 
@@ -167,6 +175,7 @@ class TransactionLife:
             "message": self.said.message if self.said else None,
             "details": self.said.details if self.said else None,
             "mark": mark.status if mark else None,
+            "replayed_at": mark.replayed.at if mark and mark.replayed else None,
             "policy": f"{mark.policy}@{mark.policy_version}" if mark else None,
             "due_at": mark.due_at if mark and mark.status in _STILL_OPEN else None,
             "words": self.words,
@@ -228,6 +237,10 @@ def _sentence(life: TransactionLife, as_of: datetime, spared: str | None) -> str
 def state_of(mark: MarkHistory | None, as_of: datetime) -> str:
     if mark is None:
         return "not marked"
+    before = tuple(event for event in mark.events if event.status not in ("REPLAYING", "REPLAYED"))
+    if len(before) < len(mark.events):
+        words, last = state_of(replace(mark, events=before), as_of), mark.replayed
+        return f"{words}; deleted again ({size_of(last.bytes or 0)}) at {minute_in_utc(last.at)}" if last else words
     policy = f"policy {mark.policy}@{mark.policy_version}"
     since = f"{minute_in_utc(mark.changed_at) or 'an unknown time'} by {short_actor(mark.changed_by)}"
     if mark.status == "MARKED":

@@ -24,7 +24,7 @@ from sqlalchemy import (
 from retention_assets.ledger.database import LedgerPart
 from retention_assets.ledger.leases import ALL_NAMES, NameRange
 from retention_assets.ledger.schema import ASIDE, MARKS, OPEN, OVER, SWEPT, TIMES
-from retention_assets.ledger.steps import IS_BEGUN, SHOWN, SHOWN_MARKS, by_id, is_to_sweep_by
+from retention_assets.ledger.steps import BEGUN_REPLAYS, IS_BEGUN, SHOWN, SHOWN_MARKS, by_id, is_to_sweep_by
 from retention_assets.sql.columns import InstantColumn, MicrosColumn
 from retention_assets.sql.streams import stream
 
@@ -43,7 +43,7 @@ OUTCOMES = ("id", "dataset", "transaction", *TIMES, "outcome")
 class Asked(TypedDict, total=False):
     # only hidden ones in these stores are left out
     hidden_again: Collection[str]
-    # due by then, begun, or set aside
+    # due by then, begun, set aside, or being replayed
     to_sweep_by: datetime
     names: NameRange
     columns: Sequence[str]
@@ -72,7 +72,10 @@ class MarkReader(LedgerPart):
         if datasets is not None and "id" in columns:
             query = query.order_by(MARKS.c.dataset, MARKS.c.id)
         # One query per partial index: a combined one would use none.
-        states = _states(statuses) if to_sweep_by is None else [is_to_sweep_by(to_sweep_by), and_(text(f"marks.{ASIDE}"))]
+        states = _states(statuses)
+        if to_sweep_by is not None:
+            replayed = MARKS.c.id.in_(select(BEGUN_REPLAYS.c.mark))
+            states = [is_to_sweep_by(to_sweep_by), and_(text(f"marks.{ASIDE}")), replayed]
         return self.streamed([query.where(state) for state in states], MARKS.c.dataset, datasets, schema_of(columns))
 
     def table(

@@ -48,7 +48,7 @@ from retention_assets.ledger.database import LedgerDatabase, WriteTransaction
 from retention_assets.ledger.evaluations import Publication, SweptBefore, publish, record_evaluations
 from retention_assets.ledger.mark_rows import INSTANT, MARK_ROWS, MarkReader, only_hidden
 from retention_assets.ledger.schema import ASIDE, CLOCK, MARKS, OPEN, SWEPT, TIMES
-from retention_assets.ledger.steps import IS_BEGUN, SHOWN_MARKS, is_to_sweep_by
+from retention_assets.ledger.steps import BEGUN_REPLAYS, IS_BEGUN, SHOWN_MARKS, is_to_sweep_by
 from retention_assets.ledger.stores import StorePlace, newest_places
 from retention_assets.policy.durations import parse_duration, text_of
 from retention_assets.sql.columns import ByteSum, InstantColumn
@@ -231,14 +231,14 @@ class MarkResult:
 
 
 class PendingSweep(NamedTuple):
-    """A dataset's work for a sweep: marks, those that a sweep has begun, failed attempts, bytes, and marks in the trash."""
+    """A dataset's work for a sweep: marks, those that a sweep has begun, failed attempts, bytes, and what is no open mark."""
 
     dataset: str
     marks: int = 0
     begun: int = 0
     attempts: int = 0
     bytes: int = 0
-    # set aside, and to be deleted for good or brought back by now
+    # set aside, and to be deleted for good or brought back by now; or begun to be replayed
     aside: int = 0
 
     @property
@@ -280,20 +280,23 @@ class Marks(MarkReader):
         return [sweep.dataset for sweep in self.to_sweep(as_of)]
 
     def to_sweep(self, as_of: datetime, datasets: Collection[str] | None = None) -> list[PendingSweep]:
-        """Work by dataset: what is due or begun, and whatever is set aside."""
+        """Work by dataset: what is due or begun, whatever is set aside, and what is being replayed."""
         begun = func.sum(case((IS_BEGUN, 1), else_=0))
         counts = (func.count(), begun, func.sum(MARKS.c.attempts), ByteSum(MARKS.c.bytes))
         query = select(MARKS.c.dataset, *counts).select_from(SHOWN_MARKS).where(is_to_sweep_by(as_of))
         query = query.group_by(MARKS.c.dataset).order_by(MARKS.c.dataset)
         over = func.sum(case((or_(IS_BEGUN, MARKS.c.until <= as_of), 1), else_=0))
         aside = select(MARKS.c.dataset, over).select_from(SHOWN_MARKS).where(text(f"marks.{ASIDE}"))
+        replayed = select(BEGUN_REPLAYS.c.dataset, func.count()).group_by(BEGUN_REPLAYS.c.dataset)
         with self.database.one_moment():
-            due, in_trash = (
-                self.rows(each) if datasets is None else self.rows_among(each, MARKS.c.dataset, datasets)
-                for each in (query, aside.group_by(MARKS.c.dataset))
+            due, in_trash, replays = (
+                self.rows(each) if datasets is None else self.rows_among(each, each.selected_columns[0], datasets)
+                for each in (query, aside.group_by(MARKS.c.dataset), replayed)
             )
         work = {name: PendingSweep(name, *map(int, counted)) for name, *counted in due}
-        work |= {name: work.get(name, PendingSweep(name))._replace(aside=int(amount)) for name, amount in in_trash}
+        for name, amount in (*in_trash, *replays):
+            known = work.get(name, PendingSweep(name))
+            work[name] = known._replace(aside=known.aside + int(amount))
         return [work[name] for name in sorted(work)]
 
 

@@ -27,16 +27,17 @@ from retention_assets.sql.transactions import insert_or_skip, portions
 
 COUNTERS = (
     "to_delete", "deleted", "already_gone", "failed", "spared", "unmarked", "hidden", "left", "set_aside", "restored",
-    "bytes_to_free", "bytes_freed", "bytes_hidden", "bytes_set_aside",
+    "replayed", "bytes_to_free", "bytes_freed", "bytes_hidden", "bytes_set_aside",
 )  # fmt: skip
 _DAY = timedelta(days=1)
 # Reports of 0.2.0 have a column of their own for transactions that lost nothing; they count as spared (migrations/r0025.py).
 SPARED = (REPORTS.c.spared + REPORTS.c.kept_readable).label("spared")
-_COLUMNS = [SPARED if column.name == "spared" else column for column in REPORTS.columns]
+_REPLAYED = func.coalesce(REPORTS.c.replayed, 0).label("replayed")
+_COLUMNS = [{"spared": SPARED, "replayed": _REPLAYED}.get(column.name, column) for column in REPORTS.columns]
 # A row without a set holds counts for a day that has not begun.
 _HAS_OPENED = REPORTS.c.due_by.is_not(None)
 # Also late work of the day before if the day itself never begins.
-_IS_SHOWN = or_(_HAS_OPENED, *(REPORTS.c[name] > 0 for name in ("to_delete", "failed", "restored", "bytes_freed")))
+_IS_SHOWN = or_(_HAS_OPENED, *(REPORTS.c[name] > 0 for name in ("to_delete", "failed", "restored", "replayed", "bytes_freed")))
 
 
 @dataclass(frozen=True)
@@ -191,7 +192,7 @@ class Reports(LedgerPart):
         return actors
 
     def taken_by_day(self, store: str, first: date, last: date) -> dict[date, Taken]:
-        transactions = func.sum(REPORTS.c.deleted + REPORTS.c.hidden + REPORTS.c.set_aside)
+        transactions = func.sum(REPORTS.c.deleted + REPORTS.c.hidden + REPORTS.c.set_aside + _REPLAYED)
         size = (ByteSum(REPORTS.c[name]) for name in ("bytes_freed", "bytes_hidden", "bytes_set_aside"))
         here = REPORTS.c.dataset.startswith(f"{store}/", autoescape=True), REPORTS.c.execution_date.between(first, last)
         query = select(REPORTS.c.execution_date, transactions, *size).where(*here).group_by(REPORTS.c.execution_date)
@@ -258,8 +259,8 @@ def count(tx: WriteTransaction, act: Act, execution_date: date, counted: Mapping
         day += _DAY
 
 
-def count_aside(tx: WriteTransaction, act: Act, execution_date: date, added: Mapping[str, Mapping[str, int]]) -> None:
-    """Count what became of things that were set aside: `to_delete` had them on an earlier day."""
+def count_later(tx: WriteTransaction, act: Act, execution_date: date, added: Mapping[str, Mapping[str, int]]) -> None:
+    """Count what became of things that were set aside, or were there again: `to_delete` had them on an earlier day."""
     _add_rows(tx, act, execution_date, added)
     _add(tx, act, execution_date, added)
 
@@ -306,7 +307,7 @@ def _add(tx: WriteTransaction, act: Act, day: date, added: Mapping[str, Mapping[
         tx.seal(REPORTS, (REPORTS.c.execution_date == day) & REPORTS.c.dataset.in_(names), act)
     this = (REPORTS.c.execution_date == day) & (REPORTS.c.dataset == bindparam("name"))
     counters = sorted({counter for sums in changed.values() for counter in sums})
-    values = {name: plus(REPORTS.c[name], bindparam(f"more_{name}", type_=BigInteger)) for name in counters}
+    values = {name: plus(func.coalesce(REPORTS.c[name], 0), bindparam(f"more_{name}", type_=BigInteger)) for name in counters}
     rows = [{"name": name, **{f"more_{key}": fit(sums.get(key, 0)) for key in counters}} for name, sums in changed.items()]
     tx.connection.execute(update(REPORTS).where(this).values(**values, act=act.id), rows)
 

@@ -24,7 +24,7 @@ from sqlalchemy.types import TypeEngine
 
 from retention_assets.sql.columns import IdsColumn, InstantColumn, MicrosColumn, Name
 
-REVISION = "0025"
+REVISION = "0026"
 
 METADATA = MetaData(
     naming_convention={
@@ -196,7 +196,7 @@ BATCHES = _table(
 BEGUN = "open_ids IS NOT NULL"
 _partial_index("ix_batches_open", BEGUN, BATCHES.c.dataset)
 
-# Steps after which a mark does not end: failures, setting aside, and ends that an upgrade took back.
+# Steps after which a mark does not end: failures, setting aside, replays of what ended, and ends that an upgrade took back.
 STEPS = _table(
     "steps",
     *_keys(ACT, "act"),
@@ -355,6 +355,8 @@ REPORTS = _table(
     # The report's set: marks with a lower id that are due by then. Null: the day has not begun.
     *_may_be_null(InstantColumn, "due_by"),
     *_may_be_null(BigInteger, "marks_before"),
+    # Null where nothing was replayed, and in reports from before revision 0026.
+    *_may_be_null(BigInteger, "replayed"),
 )
 
 # One row per day on which somebody looked, to tell a day without due marks from a day without a run.

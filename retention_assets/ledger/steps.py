@@ -2,6 +2,7 @@
 
 MARKED -> UNMARKED, SPARED        of a batch: MARKED -> SWEPT, SPARED, or MARKED again after a failure
                                   set aside:  SWEPT -> SWEPT for good, RESTORED, or set aside still after a failure
+                                  replayed:   SWEPT as before
 
 How a mark ended is in its own row, sealed; what failed or was set aside is a row of `steps`. A mark of a batch that is begun
 and not settled is shown as SWEEPING: only the settlement of that batch moves it.
@@ -38,7 +39,8 @@ from retention_assets.errors import Refused
 from retention_assets.ledger.audit.chain import Act, ActType, step_seals
 from retention_assets.ledger.audit.rows import detail_in
 from retention_assets.ledger.database import WriteTransaction
-from retention_assets.ledger.schema import ASIDE, AUDIT, BATCHES, BEGUN, MARKS, OPEN, OVER, STEPS, SWEPT
+from retention_assets.ledger.schema import ASIDE, AUDIT, BATCHES, BEGUN, MARKS, OPEN, OVER, STEPS, SWEPT, TAKEN_BACK
+from retention_assets.outcomes import Order
 from retention_assets.sql.columns import EachOf, IdsColumn, InstantColumn
 from retention_assets.sql.staging import append_rows, update_rows
 from retention_assets.sql.transactions import PORTION, portions
@@ -77,6 +79,9 @@ def marks_of(connection: Connection, batches: ColumnElement[bool]) -> list[int]:
 
 
 BEGUN_MARKS = members_of(BATCHES.c.open_ids, text(BEGUN))
+# of steps: a mark had ended before, and stays as it is
+IS_REPLAY = and_(STEPS.c.status == "SWEPT", STEPS.c.until.is_(None), STEPS.c.outcome.is_distinct_from(TAKEN_BACK))
+BEGUN_REPLAYS = members_of(BATCHES.c.open_ids, text(BEGUN), BATCHES.c.order_given == Order.REPLAY)
 IS_BEGUN = BEGUN_MARKS.c.mark.is_not(None)
 # Marks as people see them: select columns of SHOWN from SHOWN_MARKS.
 SHOWN_MARKS = MARKS.outerjoin(BEGUN_MARKS, BEGUN_MARKS.c.mark == MARKS.c.id)
@@ -145,16 +150,20 @@ def locking(mine: ColumnElement[bool], *more: ColumnElement[Any]) -> Select[Any]
 def record_moves(
     tx: WriteTransaction, act: Act, ends: Sequence[MarkStep], steps: Sequence[MarkStep] = (), state: str = OPEN
 ) -> None:
-    """End marks in a state, set them aside, or let them fail; record the act, which is about all in the order of their ids."""
+    """End marks in a state, set them aside, or let them fail; record the act, which is about all in the order of their ids.
+
+    Without a state the marks stay as they are: replays change none.
+    """
     seals, sealed = (step_seals((act.id, *step) for step in part) for part in (ends, steps))
     instant = partial(InstantColumn().process_bind_param, dialect=tx.connection.dialect)
     if ends:
         ids, *own = map(list, zip(*ends, strict=True))
         _change(tx, act, state, ids, dict(zip((column.name for column in END[2:]), (*own, seals), strict=True)))
-    if failures := [step for step in steps if step[2] == "FAILED"]:
+    changing = steps if state else ()
+    if failures := [step for step in changing if step[2] == "FAILED"]:
         errors = {"last_error": [step[-1] for step in failures]}
         _change(tx, act, state, [step[0] for step in failures], errors, "attempts = attempts + 1")
-    if asides := [step for step in steps if step[2] != "FAILED"]:
+    if asides := [step for step in changing if step[2] != "FAILED"]:
         ids, status, outcome, _, until, _ = map(list, zip(*asides, strict=True))
         changes = {"status": status, "outcome": outcome, "until": [*map(instant, until)], "last_error": [None] * len(ids)}
         _change(tx, act, state, ids, changes)

@@ -6,20 +6,23 @@ A person begins to restore them, or to delete them early; whoever sweeps their d
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from sqlalchemy import Connection, and_, func, literal, select, text
 
+from retention_assets.errors import Refused
+from retention_assets.ledger.audit.before_sweep import mark_faults
 from retention_assets.ledger.audit.chain import Act, ActType
 from retention_assets.ledger.batches import Moved, planned_rows
 from retention_assets.ledger.begun_batches import Share, record_begin
 from retention_assets.ledger.clock_guard import has_come_by, present_by
 from retention_assets.ledger.database import LedgerPart, WriteTransaction, audited
 from retention_assets.ledger.leases import Lease
-from retention_assets.ledger.schema import ASIDE, BATCHES, MARKS, PLANNED, PLANS, STEPS
+from retention_assets.ledger.schema import ASIDE, AUDIT, BATCHES, MARKS, PLANNED, PLANS, STEPS, SWEPT
 from retention_assets.ledger.steps import (
     BEGUN_MARKS,
+    IS_REPLAY,
     SHOWN_MARKS,
     OpenBatch,
     by_id,
@@ -29,9 +32,12 @@ from retention_assets.ledger.steps import (
     open_batches,
 )
 from retention_assets.ledger.unmarking import place_once
-from retention_assets.outcomes import Order
+from retention_assets.outcomes import Order, Outcome
 from retention_assets.policy.model import Hold
 from retention_assets.sql.columns import ByteSum, InstantColumn
+from retention_assets.sql.transactions import portions
+
+GONE = (Outcome.DELETED.value, Outcome.ALREADY_GONE.value)
 
 
 @dataclass(frozen=True)
@@ -91,12 +97,23 @@ class Trash(LedgerPart):
         query = query.join(MARKS, MARKS.c.id == PLANNED.c.mark).where(text(f"marks.{ASIDE}"), PLANS.c.place.is_not(None))
         return sorted((name, place) for name, place in self.rows_among(query, PLANS.c.dataset, datasets))
 
-    def planned(self, marks: Collection[int]) -> pa.Table:
-        """Rows of set aside marks, as `Sweeps.left` returns them, by the plan that set them aside."""
+    def planned(self, marks: Collection[int], order: Order = Order.DELETE_ASIDE) -> pa.Table:
+        """Rows of swept marks, as `Sweeps.left` returns them, by the plan that set them aside or deleted them."""
         with self.database.reading() as connection:
             plans = _plans(connection, marks)
-            batches = {mark: OpenBatch(0, plan, "", (), Order.DELETE_ASIDE, None) for mark, plan in plans.items()}
+            batches = {mark: OpenBatch(0, plan, "", (), order, None) for mark, plan in plans.items()}
             return planned_rows(connection, batches)
+
+    def swept_datasets(self) -> list[str]:
+        return sorted(name for (name,) in self.rows(select(MARKS.c.dataset).distinct().where(text(SWEPT))))
+
+    def replayed(self, marks: Collection[int]) -> dict[int, dict[str, Any]]:
+        """The newest replay of each mark that was settled; without an outcome nothing of it went."""
+        columns = [STEPS.c[name] for name in ("mark", "outcome", "bytes", "why")]
+        query = select(*columns).join(AUDIT, AUDIT.c.act == STEPS.c.act).where(IS_REPLAY).order_by(AUDIT.c.position)
+        with self.database.reading() as connection:
+            parts = by_id(connection, marks, column=STEPS.c.mark)
+            return {row["mark"]: {**row} for part in parts for row in connection.execute(query.where(part)).mappings()}
 
     def ever_deleted(self, marks: Collection[int]) -> set[int]:
         """Return those of some set aside marks on whose deletion for good a batch has begun, also if it has failed since."""
@@ -113,18 +130,22 @@ class Trash(LedgerPart):
         order: Order,
         asked: AskedBy | None = None,
     ) -> Moved:
-        """Return the marks of a batch that may now be brought back, or be deleted for good: those that nobody has begun.
+        """Return the marks of a batch that may now be brought back, be deleted for good or again: those that nobody has begun.
 
-        Unless a person asks for it, their time must have come by the ledger's clock.
+        Unless a person asks for it, their time must have come by the ledger's clock. What is to be deleted again must be as it
+        was recorded.
         """
-        share = Share.fenced(tx, leases)
-        here = and_(text(ASIDE), of_datasets(share.tokens))
+        share, is_replay = Share.fenced(tx, leases), order is Order.REPLAY
+        here = and_(MARKS.c.outcome.in_(GONE) if is_replay else text(ASIDE), of_datasets(share.tokens))
         if asked is None:
             present = literal(present_by(tx.connection), InstantColumn())
             here = and_(here, has_come_by(MARKS.c.until, present))
         locked: dict[int, str] = {}
         for where in by_id(tx.connection, marks if share.tokens else (), here):
             locked |= {mark: dataset for mark, dataset in tx.connection.execute(locking(where, MARKS.c.dataset))}  # noqa: C416
+        for part in portions(sorted(locked)) if is_replay else ():
+            for _, fault in mark_faults(tx.connection, MARKS.c.id.in_(part)):
+                raise Refused(f"Nothing was deleted. {fault} `retention audit verify` names every change.")
         begun = {mark for batch in open_batches(tx.connection, set(locked.values()), locked) for mark in batch.marks}
         free = {mark: locked[mark] for mark in sorted(locked.keys() - begun)}
         members: dict[int, tuple[str, list[int]]] = {}

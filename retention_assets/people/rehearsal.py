@@ -30,13 +30,14 @@ from retention_assets.ledger.mark_rows import MARK_ROWS
 from retention_assets.ledger.marking import CANDIDATES, PendingSweep
 from retention_assets.outcomes import Order
 from retention_assets.people.idle_rules import idle_rules
+from retention_assets.policy.sentences import there_again
 from retention_assets.policy.sizes import size_of
 from retention_assets.settings.model import Settings
 from retention_assets.stores.dry_run import RecordingStore
 from retention_assets.stores.iceberg.settings import IcebergSettings
 from retention_assets.stores.logs import ChosenDatasets, choose_datasets
 from retention_assets.stores.objects.settings import ObjectsSettings
-from retention_assets.stores.protocol import Store, StoreFailed, call_store, error_text
+from retention_assets.stores.protocol import Store, StoreFailed, call_store, data_finder, error_text
 from retention_assets.stores.remembered import RememberingStore
 from retention_assets.sweep.admission import Admission, Door, Question, Refusal
 from retention_assets.sweep.dataset_sweep import SweepResult
@@ -96,6 +97,8 @@ class Rehearsal:
     is_unscanned: bool = False
     # datasets that an earlier day has refused
     unsound: Set[str] = frozenset()
+    # by dataset: sentences about what was deleted and is there again
+    _back: dict[str, str] = field(default_factory=dict)
     # ids of marks that an earlier day has spared
     _spared: set[int] = field(default_factory=set)
 
@@ -122,9 +125,13 @@ class Rehearsal:
         return marks.filter(pc.invert(pc.is_in(keys_of(marks), value_set=keys_of(still))))
 
     def stored(self, log: Log, known: pa.Table) -> Amount:
-        """Amount in a log that was not swept."""
+        """Amount in a log that was not swept. What was swept and is there again is noted."""
         rows, swept = log.transactions, known.filter(known["swept"])
         gone = swept.filter(pa.array(is_in_log(swept, rows)))
+        for name in pc.unique(gone["dataset"]).to_pylist():
+            listed = gone.filter(pc.equal(gone["dataset"], name))["transaction"].to_pylist()
+            if there := data_finder(self.stores.get(store_of(name)), name)(listed):
+                self._back[name] = f"{name}: {there_again(name, sorted(there))}."
         return amount_of(rows.filter(pc.invert(pc.is_in(keys_of(rows), value_set=keys_of(gone)))).select(["bytes"]))
 
     def marking_time(self) -> datetime:
@@ -188,6 +195,7 @@ class Rehearsal:
             *([] if self.source else [environment.no_ledger]),
             *(f"Unless this check passes in the run, {fault}" for fault in told),
             *idle_rules(self.rulebook.files, self.source),
+            *self._back.values(),
         ]
 
     def objections(self, due: Iterable[PendingSweep]) -> list[Objection]:

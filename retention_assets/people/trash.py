@@ -200,24 +200,23 @@ def _asked(
             states = ((name, state_of(histories[name][-1] if name in histories else None, at)) for name in missing)
             sentences = (f"{name} of {dataset} is not set aside: {state}." for name, state in states)
             raise Refused("\n".join((*sentences, nothing)))
-        readings, unread = _read(ledger, stores[store_of(dataset)], [dataset], [*free.values()])
+        readings, unread = read_logs(ledger, stores[store_of(dataset)], {dataset: names})
         if unread:
             raise Refused(f"{nothing} {dataset}: {unread[dataset]}")
         yield door, held.leases[dataset], sorted(free.values()), readings[0].log
 
 
-def _read(
-    ledger: Ledger, store: Store, datasets: Sequence[str], marks: Sequence[AsideMark]
+def read_logs(
+    ledger: Ledger, store: Store, transactions: Mapping[str, Collection[str]]
 ) -> tuple[Sequence[DatasetReading], dict[str, str]]:
-    """Read logs fresh, or what a store that need not be read whole has of these marks; and say by dataset why one is no use."""
+    """Read logs fresh, or what a store that need not be read whole has of these; and say by dataset why one is no use."""
     try:
         wanted = None
         if call_store(store, lambda: store.reads) is Reads.SOME:
-            own = {name: [mark.transaction for mark in marks if mark.dataset == name] for name in datasets}
-            wanted = Wanted.of(ledger, {name: pa.array(sorted(set(names)), pa.string()) for name, names in own.items()})
-        readings = read_fresh(store, datasets, wanted).datasets
+            wanted = Wanted.of(ledger, {name: pa.array(sorted(own), pa.string()) for name, own in transactions.items()})
+        readings = read_fresh(store, [*transactions], wanted).datasets
     except Refused as fault:
-        return (), dict.fromkeys(datasets, str(fault))
+        return (), dict.fromkeys(transactions, str(fault))
     # of a dataset that is not there its trash may be
     return readings, {one.dataset: one.fault for one in readings if one.token is not None and one.fault}
 
@@ -399,7 +398,8 @@ def _recheck(recheck: Recheck, stores: Mapping[str, Store], marks: Sequence[Asid
         for share in call_store(stores[name], partial(stores[name].shares, own)):
             of_share = frozenset(share)
             here = [mark for mark in marks if mark.dataset in of_share]
-            readings, faults = _read(recheck.ledger, stores[name], share, here)
+            asked = {name: {mark.transaction for mark in here if mark.dataset == name} for name in share}
+            readings, faults = read_logs(recheck.ledger, stores[name], asked)
             unread |= faults
             if readings:
                 rows = recheck.ledger.trash.planned([mark.id for mark in here if mark.dataset not in faults])

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from retention_assets.policy.datahub import escape_glob
 from retention_assets.policy.durations import minute_in_utc
 from retention_assets.policy.model import Datasets, KeepAll, Keeper, Limits, Policy, RetainRule
 from retention_assets.policy.realms import REALM
@@ -38,6 +39,16 @@ def short_actor(actor: str | None) -> str:
 def first_of(names: Sequence[str], most: int = 3) -> str:
     """`a, b, c and 2 more`"""
     return ", ".join(names[:most]) + (f" and {len(names) - most:,} more" if len(names) > most else "")
+
+
+def there_again(dataset: str, transactions: Sequence[str]) -> str:
+    """Say which deleted transactions are there again, and what deletes them again."""
+    history, replay = shlex.join((dataset, transactions[0])), shlex.join(("-d", escape_glob(dataset)))
+    are, them = ("is", "it") if len(transactions) == 1 else ("are", "them")
+    return (
+        f"{count(len(transactions), 'deleted transaction')} {are} back ({first_of(transactions)}): see `retention history"
+        f" {history}`; `retention replay {replay}` deletes {them} again"
+    )
 
 
 def sentence(policy: Policy) -> str:
@@ -246,7 +257,7 @@ def deletion_message(
         restore = f"To bring it back: the job `act_restore`, or `retention restore {name} --reason …`."
         return DeletionMessage(message, f"It was set aside{at}, by policy {policy}. {restore}")
     if there_again:
-        remedy = "remove it by hand, or give it other times in its log or table, and it is judged as a new one"
+        remedy = f"`retention replay -d {shlex.quote(dataset)}` deletes it again; with other times it is judged as a new one"
         why = f"A backup may have brought it back. Its record says that it is gone, so no policy marks it again: {remedy}."
         return DeletionMessage(_THERE_AGAIN, f"It was deleted{at}, by policy {policy}. {why}")
     return DeletionMessage(message, f"It was deleted{at}, by policy {policy}, and can't be recovered.")

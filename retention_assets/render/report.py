@@ -102,6 +102,7 @@ COUNTS = (
     _counter(Count, "hidden", rare=True, tones=_ALARM),
     _counter(Count, "set aside", rare=True),
     _counter(Count, "restored", meaning="brought back by people", rare=True),
+    _counter(Count, "deleted again", "replayed", meaning="was there again, from a backup", rare=True),
     _counter(Count, "failed", meaning="attempts; each is tried again", tones=_ALARM),
     _counter(Count, "spared", meaning="still needed"),
     _counter(Count, "unmarked", meaning="taken back by people"),

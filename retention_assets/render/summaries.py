@@ -27,7 +27,7 @@ _NAMED = 3
 _MOST_WORDS = 200
 # a run behind the name of who ordered it
 _ITS_RUN = re.compile(r" \(run \w{8}\)|, run \w{8}(?=\))")
-_OUTCOMES = ("deleted", "already_gone", "hidden", "set_aside", "restored", "failed", "spared")
+_OUTCOMES = ("deleted", "already_gone", "hidden", "set_aside", "restored", "replayed", "failed", "spared")
 # classes of a log in the words of a page
 _CLASSES = {"to go": "mark", "spared": "spare", "kept": "keep", "open": "open", "swept": SWEPT_BEFORE}
 # outcomes of loading in the words of a page

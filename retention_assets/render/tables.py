@@ -298,9 +298,10 @@ _OUTCOMES = {"to_delete": "to delete, sizes by the log", "failed": "failed attem
 
 def _outcomes(total: ReportLine) -> Iterator[tuple[str, int | None, int | str]]:
     counts = total.counters
-    freed, in_trash = counts["bytes_freed"], counts["bytes_freed"] and not counts["deleted"]
+    freed, by = counts["bytes_freed"], "deleted" if counts["deleted"] or not counts["replayed"] else "replayed"
+    in_trash = freed and not counts[by]
     sizes = {
-        "to_delete": counts["bytes_to_free"], "deleted": 0 if in_trash else freed, "hidden": counts["bytes_hidden"],
+        "to_delete": counts["bytes_to_free"], by: 0 if in_trash else freed, "hidden": counts["bytes_hidden"],
         "set_aside": counts["bytes_set_aside"],
     }  # fmt: skip
     for column in Table("", COUNTS[:-1], [total]).shown(Medium.HTML):

@@ -109,6 +109,8 @@ class Target:
     begun_earlier: bool = False
     # a deletion for good began before and has failed: less of it may be in the trash, and what is not there may have been taken
     has_failed: bool = False
+    # it was deleted then, and is there again: what a copy of it keeps is as it was, and nothing was written since
+    again: datetime | None = None
     # folder in the trash that belongs to it alone, as plan/mark
     aside: str = ""
 

@@ -63,6 +63,7 @@ ASKED: Mapping[Order, frozenset[Question]] = {
     # its sweep asks for the time, with the newest time of each log
     Order.DELETE: frozenset(Question) - {Question.CLOCK},
     Order.DELETE_ASIDE: frozenset(Question) - {Question.BRAKE},
+    Order.REPLAY: frozenset(Question),
     Order.RESTORE: frozenset({Question.CLOCK, Question.PLACE, Question.RECORD}),
 }
 # why something may not be swept, with a dataset, all of a store as `store/*`, or everything (None)

@@ -16,7 +16,7 @@ from retention_assets.frames.arrays import flags, join_chunks, keys_of
 from retention_assets.frames.log import Log
 from retention_assets.frames.views.branch_views import view_ends
 from retention_assets.ledger.book import Raise
-from retention_assets.outcomes import Order
+from retention_assets.outcomes import IN_PLACE, Order
 from retention_assets.stores.protocol import Reads, Store, StoreFailed, Target
 from retention_assets.sweep.dataset_sweep import ActiveDatasets, DatasetSweep, SweepContext, datasets_of, rows_of_datasets
 from retention_assets.sweep.execute import Batch
@@ -170,7 +170,8 @@ class Checked:
                     ended_refs=verdicts[mark].ended_refs,
                     begun_earlier=mark in sweep.begun_earlier,
                     has_failed=mark in sweep.has_failed,
-                    aside="" if batch.order is Order.DELETE else f"{plan}/{mark}",
+                    again=sweep.swept_at.get(mark),
+                    aside="" if batch.order in IN_PLACE else f"{plan}/{mark}",
                 )
                 for mark, (transaction, note, plan) in batch.targets[sweep.dataset].items()
                 if verdicts[mark].fate in goes

@@ -140,6 +140,8 @@ class DatasetSweep:
     places: frozenset[str | None] = frozenset({None})
     # marks that an earlier sweep had begun
     begun_earlier: frozenset[int] = frozenset()
+    # when marks that are replayed were swept
+    swept_at: Mapping[int, datetime] = field(default_factory=dict)
     # set aside marks whose deletion for good has failed before
     has_failed: frozenset[int] = frozenset()
     # deleted since its log was last read
@@ -339,8 +341,12 @@ class DatasetSweep:
         present = self._find_place() if rows else None
         here = [row for row in rows if row["place"] is None or (present is not None and is_same_place(row["place"], present))]
         targets = [
-            Target(row["transaction"], row["note"], place_known=row["place"] is not None, begun_earlier=True) for row in here
-        ]
+            Target(
+                row["transaction"], row["note"], place_known=row["place"] is not None, begun_earlier=True,
+                again=row["changed_at"] if row["order"] == Order.REPLAY else None,
+            )
+            for row in here
+        ]  # fmt: skip
         remains: Mapping[str, Remains] = {}
         if targets:
             remains = call_store(store, partial(store.remains, self.dataset, targets))

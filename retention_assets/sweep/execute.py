@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from retention_assets.errors import Refused, Withheld
 from retention_assets.ledger.batches import Settlement
-from retention_assets.outcomes import Order, Outcome
+from retention_assets.outcomes import IN_PLACE, Order, Outcome
 from retention_assets.policy.model import Sweep
 from retention_assets.settings.secrets import masked
 from retention_assets.stores.protocol import Permit, Store, StoreFailed, SweptTarget, Target, call_store, thread_of
@@ -88,7 +88,7 @@ def pause(time: timedelta, stop: threading.Event) -> None:
 def execute_order(
     store: Store, dataset: str, targets: Mapping[int, Target], order: Order, parallelism: int, permit: Permit
 ) -> list[Settlement]:
-    if order is Order.DELETE:
+    if order in IN_PLACE:
         return _execute(store, targets, lambda chosen, asked: store.sweep(dataset, chosen, parallelism, asked), permit)
     if store.settings.undo_fault is not None:
         raise Refused(f"the store {store.name} can't set anything aside, and brings nothing back")

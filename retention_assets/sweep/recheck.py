@@ -9,8 +9,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, S
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
-from itertools import pairwise
-from typing import Any, TypedDict
+from itertools import chain
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,13 +19,12 @@ import pyarrow.compute as pc
 from retention_assets.evaluation.keepers import Keepers
 from retention_assets.evaluation.rules_in_force import RulesInForce, drifted_entries, items_of, justifying_rules, rules_for
 from retention_assets.frames.arrays import Bools, Ints, flags, join_chunks
-from retention_assets.frames.log import TIMES, Log, attribute_of, is_in_log, is_same_life, keepers_about
+from retention_assets.frames.log import TIMES, Log, is_in_log, is_same_again, is_same_life, keepers_about
 from retention_assets.frames.verdicts.kept_rows import kept_among
-from retention_assets.frames.verdicts.reasons import SPARING, Reason
+from retention_assets.frames.verdicts.reasons import Reason
 from retention_assets.frames.verdicts.shared_data import datasets_sharing
 from retention_assets.frames.verdicts.table_windows import ended_refs
 from retention_assets.ledger import Ledger
-from retention_assets.ledger.stores import StorePlace
 from retention_assets.outcomes import Order
 from retention_assets.policy.book import Loaded, Stored, as_loaded, item_of
 from retention_assets.policy.datahub import AspectEntry
@@ -33,22 +32,17 @@ from retention_assets.policy.durations import Duration, micros
 from retention_assets.policy.language import Policies
 from retention_assets.policy.model import Datasets, Keeper, Policy, RetainRule, Sweep
 from retention_assets.policy.realms import REALM, is_within, purge_of, realm_of
-from retention_assets.policy.selection import Selection
 from retention_assets.settings.model import Settings
-from retention_assets.stores.protocol import WITNESS, Store, is_same_place
+from retention_assets.stores.protocol import Store
 from retention_assets.sweep.shared_marks import KnownMarks, SharedMarks
-from retention_assets.sweep.verdicts import Fate, JudgedRows, Verdict, Verdicts, rows_with, verdicts_of
+from retention_assets.sweep.spare_reasons import referrers, sentences_of, with_witnesses
+from retention_assets.sweep.verdicts import Fate, JudgedRows, Verdict, Verdicts, marked_elsewhere, rows_with, verdicts_of
 
 Version = tuple[str, int]
 
 
-class SpareReason(TypedDict):
-    """A reason in the form of verdicts."""
-
-    code: str
-    witness: str | None
-
-
+# of a replay that goes only if a person says so
+NOT_SELECTED = "No policy in force selects it any more."
 _USUAL = Sweep()
 # selects what is set aside, whatever it is
 _EVERYTHING = purge_of("", Duration(), Duration()).model_copy(update={"datasets": Datasets(include=("*",))})
@@ -63,6 +57,7 @@ _ANOTHER = "It closed after it was marked, so it is another transaction of the s
 _REPLACED = (
     "It is another transaction of the same name: its times or size are not those of the marked one. Its grace has not begun."
 )
+_TOO_NEW = "It was written so lately that its store does not judge it yet."
 _UNKNOWN = "The policy version that marked it is not in the policy book, so there is no reason to delete it."
 _LONGER = "The grace of policy '{}', which is in force now, is not over."
 _NOT_PURGING = "Its realm is not being purged any more."
@@ -104,8 +99,11 @@ class Recheck:
             holds, places = self.keepers.in_force(self.as_of), self.ledger.places.all()
         is_aside = pc.equal(marks["status"], "SWEPT")
         aside, marks = marks.filter(is_aside), marks.filter(pc.invert(is_aside))
-        moved = _marked_elsewhere(places, marks)
+        replays = marks.filter(pc.equal(marks["order"], Order.REPLAY)) if "order" in marks.column_names else marks.slice(0, 0)
+        marks = marks.filter(pc.invert(rows_of_marks(marks, replays["id"].to_pylist())))
+        moved = marked_elsewhere(places, marks)
         verdicts = verdicts_of(Fate.SPARED, moved) | self._check_aside(log, aside, wanted or {})
+        verdicts |= self._check_replays(log, replays, store) if len(replays) else {}
         marks = marks.filter(pc.invert(rows_of_marks(marks, moved))) if moved else marks
         for version in sorted(set(zip(marks["policy"].to_pylist(), marks["policy_version"].to_pylist(), strict=True))):
             same = pc.and_(pc.equal(marks["policy"], version[0]), pc.equal(marks["policy_version"], version[1]))
@@ -118,7 +116,8 @@ class Recheck:
                 part |= self._recheck_in_force(log, of_version, Verdicts(part).go, holds, store)
             verdicts |= part
         if self.confirmed is not None:
-            shown = [rows.filter(pa.array(is_in_log(rows, self.confirmed))) for rows in (marks, aside)]
+            # a person has ordered replays
+            shown = [replays, *(rows.filter(pa.array(is_in_log(rows, self.confirmed))) for rows in (marks, aside))]
             if len(aside):
                 # what comes back deletes nothing
                 shown.append(aside.filter(pc.equal(aside["order"], Order.RESTORE)))
@@ -127,7 +126,7 @@ class Recheck:
         # a person's order to bring something back takes nothing
         over = aside.filter(pc.not_equal(aside["order"], Order.RESTORE)) if len(aside) else aside
         checked = Verdicts(verdicts)
-        return checked | self._check_shared(log, pa.concat_tables([marks, over]), checked, holds)
+        return checked | self._check_shared(log, pa.concat_tables([marks, replays, over]), checked, holds)
 
     def sweeps_of(self, marks: pa.Table) -> dict[int, Sweep]:
         items = self._policies_of(marks)
@@ -207,9 +206,11 @@ class Recheck:
         spared = {}
         if not is_selected.all():
             at = positions[~is_selected]
-            reasons = self._with_witnesses(judged, rules, at, verdicts["reasons"].filter(pa.array(~is_selected)).to_pylist())
-            referrers = _referrers(judged.rows.select(["type", "attributes"]).take(pa.array(at)))
-            sentences = [_sentences(why) + referrer for why, referrer in zip(reasons, referrers, strict=True)]
+            reasons = with_witnesses(
+                judged, rules, at, self.as_of, verdicts["reasons"].filter(pa.array(~is_selected)).to_pylist()
+            )
+            named = referrers(judged.rows.select(["type", "attributes"]).take(pa.array(at)))
+            sentences = [sentences_of(why) + referrer for why, referrer in zip(reasons, named, strict=True)]
             spared = dict(zip(ids[~is_selected].tolist(), sentences, strict=True))
         spared |= dict.fromkeys(ids[is_selected & is_replaced].tolist(), _REPLACED)
         spared |= dict.fromkeys(ids[is_selected & closed_later].tolist(), _ANOTHER)
@@ -252,14 +253,21 @@ class Recheck:
         return verdicts
 
     def _justify(
-        self, judged: JudgedRows, marks: pa.Table, positions: Ints, holds: Sequence[Keeper], drops_refs: bool
+        self,
+        judged: JudgedRows,
+        marks: pa.Table,
+        positions: Ints,
+        holds: Sequence[Keeper],
+        drops_refs: bool,
+        purges: Iterable[tuple[RulesInForce, ...]] = (),
     ) -> list[tuple[Policy, int] | None]:
         # for each mark, at these positions of the rows: of the policies in force that select it the one whose grace ends first,
         # and when that is; None if no policy selects it
         due, number = np.full(len(marks), _FOREVER), np.full(len(marks), -1)
         policies: list[Policy] = []
         names = judged.datasets["dataset"].to_pylist()
-        for alternative in justifying_rules(self._book, self.files, self._drifted, holds, names, self.settings):
+        in_force = justifying_rules(self._book, self.files, self._drifted, holds, names, self.settings)
+        for alternative in chain(in_force, purges):
             # all of these have to select
             sets = [RulesInForce(_unlimited(rules.policies, drops_refs), rules.holds) for rules in alternative]
             verdicts = [judged.verdicts(rules, self.as_of).take(pa.array(positions)) for rules in sets]
@@ -298,10 +306,10 @@ class Recheck:
         )
         for mark, is_same, holders, protectors in zip(here["id"].to_pylist(), lives, holding, pinning, strict=True):
             if by := [reason for reason in holders if reason["code"] in _KEEPS_ASIDE]:
-                kept[mark] = _sentences(by)
+                kept[mark] = sentences_of(by)
             pins = (Reason.TAG.name,) if mark in in_latest else _PINS
             if is_same and (by := [reason for reason in protectors if reason["code"] in pins]):
-                back[mark] = _sentences(by)
+                back[mark] = sentences_of(by)
         for row in marks.select(["id", "dataset", "transaction", "policy", "reason", "order"]).to_pylist():
             mark, dataset, realm = row["id"], row["dataset"], realm_of(row["policy"])
             if realm is not None:
@@ -318,6 +326,35 @@ class Recheck:
                 back.pop(mark, None)
         going = dict.fromkeys(marks["id"].to_pylist(), Verdict(Fate.GOES))
         return going | verdicts_of(Fate.KEPT, kept) | verdicts_of(Fate.COMES_BACK, back)
+
+    def _check_replays(self, log: Log, marks: pa.Table, store: Store) -> dict[int, Verdict]:
+        # What no policy in force selects any more goes with that sentence: whoever orders it decides.
+        judged, holds = self._rows_about(log, marks), tuple(self.keepers.in_force(self.as_of, in_purged_realms=False))
+        positions = judged.positions(marks)
+        missing, marks = marks.filter(pa.array(positions < 0)), marks.filter(pa.array(positions >= 0))
+        gone = self._missing(missing, judged.datasets, holds, store.log_is_complete)
+        verdicts = dict.fromkeys(missing["id"].to_pylist(), Verdict(Fate.GOES)) | verdicts_of(Fate.SPARED, gone)
+        at = pa.array(positions := positions[positions >= 0])
+        purging = [realm.name for realm in self.ledger.realms.all().values() if realm.status in ("PURGING", "PURGED")]
+        purges = RulesInForce(tuple(purge_of(name, Duration(), Duration()) for name in purging), holds)
+        before = judged.with_times(marks, positions)
+        selected = self._justify(before, marks, positions, holds, store.drops_refs, ((purges,),))
+        protection = judged.verdicts(RulesInForce((_UNPROTECTED,), holds), self.as_of).take(at)
+        is_free = pc.equal(protection["verdict"].cast(pa.string()), "mark").to_pylist()
+        facts = zip(
+            is_same_again(marks, judged.rows.take(at)), selected, is_free, protection["reasons"].to_pylist(), strict=True
+        )
+        refs = ended_refs(Log(judged.rows, judged.datasets), self.as_of)
+        for (mark, *key), (same, by, free, reasons) in zip(_rows(marks, "id", "dataset", "transaction"), facts, strict=True):
+            codes = {reason["code"] for reason in reasons}
+            if not same or Reason.UNFINISHED.name in codes:
+                verdicts[mark] = Verdict(Fate.SPARED, _REPLACED if not same else _TOO_NEW)
+            elif by and codes.isdisjoint(_KEEPS_ASIDE):
+                ended = refs.get((key[0], key[1]), ()) if by[0].drops_refs else ()
+                verdicts[mark] = Verdict(Fate.GOES, "", Reason.LATEST_VIEW.name in codes, ended)
+            else:
+                verdicts[mark] = Verdict(Fate.GOES, NOT_SELECTED) if free else Verdict(Fate.SPARED, sentences_of(reasons))
+        return verdicts
 
     def _check_shared(self, log: Log, marks: pa.Table, checked: Verdicts, holds: Sequence[Keeper]) -> Verdicts:
         # what would lose nothing is spared; what shares all of its data with other marks waits for them, or goes with them
@@ -404,28 +441,6 @@ class Recheck:
             self._judged = log, JudgedRows(log.transactions, log.datasets)
         return self._judged[1]
 
-    def _with_witnesses(
-        self, judged: JudgedRows, rules: RulesInForce, at: Ints, reasons: list[list[SpareReason]]
-    ) -> list[list[SpareReason]]:
-        """Reasons that name who needs it now, also where the policy by itself would no longer select it.
-
-        Whoever made a branch on a marked transaction wants to read that the branch saved it, not that a count has changed.
-        """
-        # refs that have ended for a policy never protect against it
-        eager = tuple(
-            policy.model_copy(
-                update={
-                    "select": Selection().model_copy(update={"expired_refs": policy.select.expired_refs}),
-                    "latest_view": None,
-                }
-            )
-            for policy in rules.policies
-        )
-        verdicts = judged.verdicts(RulesInForce(eager, rules.holds), self.as_of)
-        asked = verdicts["reasons"].take(pa.array(at)).to_pylist()
-        needed = [[reason for reason in why if Reason[reason["code"]] in SPARING] for why in asked]
-        return [[*(reason for reason in more if reason not in why), *why] for more, why in zip(needed, reasons, strict=True)]
-
     def _rules(self, version: Version, datasets: Sequence[str], holds: Sequence[Keeper], drops_refs: bool) -> RulesInForce:
         item = self._item(version)
         if isinstance(item, AspectEntry):
@@ -440,24 +455,6 @@ def _attributes_of(datasets: pa.Table) -> dict[str, dict[str, str]]:
 def _can_sweep(store: Store, policy: Policy) -> bool:
     can_expire, can_set_aside = store.expiry is not None, store.settings.undo_fault is None
     return (can_expire or policy.sweep.mode == "delete") and (can_set_aside or not policy.undo)
-
-
-def _marked_elsewhere(places: Sequence[StorePlace], marks: pa.Table) -> dict[int, str]:
-    by_store: dict[str, list[StorePlace]] = {}
-    for row in places:
-        by_store.setdefault(row.store, []).append(row)
-    spared: dict[int, str] = {}
-    for store, own in by_store.items():
-        is_elsewhere = False
-        for row, following in reversed([*pairwise(own)]):
-            is_elsewhere = is_elsewhere or not is_same_place(row.place, following.place)
-            if not is_elsewhere:
-                continue
-            begun = pc.and_(pc.greater_equal(marks["id"], row.first_mark), pc.less(marks["id"], following.first_mark))
-            ids = marks.filter(pc.and_(begun, pc.starts_with(marks["dataset"].cast(pa.string()), f"{store}/")))["id"]
-            why = f"It was marked when the data of {store} was at {row.place}, before it was accepted at {following.place}."
-            spared |= dict.fromkeys(ids.to_pylist(), why)
-    return spared
 
 
 def _unlimited(policies: Iterable[Policy], drops_refs: bool) -> tuple[Policy, ...]:
@@ -480,13 +477,3 @@ def _ends(marked_at: pa.ChunkedArray, policies: Sequence[Policy]) -> Ints:
     ends = pa.array([max(micros(policy.grace.after(time)) for policy in policies) for time in times.to_pylist()], pa.int64())
     due: Ints = np.asarray(ends.take(pc.index_in(marked_at, value_set=times)))
     return due
-
-
-def _referrers(rows: pa.Table) -> list[str]:
-    is_object = pc.equal(rows["type"].cast(pa.string()), "OBJECT")
-    witnesses = pc.if_else(is_object, attribute_of(rows, WITNESS), None).to_pylist()
-    return [f" It is referenced by {', '.join(witness.splitlines())}." if witness else "" for witness in witnesses]
-
-
-def _sentences(reasons: Iterable[SpareReason]) -> str:
-    return " ".join(Reason[reason["code"]].text(reason["witness"]) for reason in reasons)

@@ -18,7 +18,7 @@ from retention_assets.errors import Refused, Withheld
 from retention_assets.ledger.batches import PLANNED_ROWS, Moved, Planned, Settlement
 from retention_assets.ledger.schema import ASIDE, OPEN
 from retention_assets.ledger.trash import AskedBy
-from retention_assets.outcomes import Order, Outcome
+from retention_assets.outcomes import IN_PLACE, Order, Outcome
 from retention_assets.stores.protocol import Store
 from retention_assets.sweep.checked import Checked, Targets
 from retention_assets.sweep.dataset_sweep import ActiveDatasets, DatasetSweep, SweepContext, datasets_of
@@ -103,8 +103,9 @@ class _Round:
         in_vain = pc.and_(is_absent, pc.not_equal(left["order"], Order.DELETE_ASIDE))
         begun_in_vain, left = datasets_of(left.filter(in_vain)), left.filter(pc.invert(in_vain))
         if only is None:
-            is_aside = pc.equal(left["status"], "SWEPT")
-            self._finish_begun(self._sweepable(left.filter(pc.invert(is_aside))))
+            is_aside, is_replay = pc.equal(left["status"], "SWEPT"), pc.equal(left["order"], Order.REPLAY)
+            self._finish_begun(self._sweepable(left.filter(pc.invert(pc.or_(is_aside, is_replay)))))
+            self._finish_begun(left.filter(is_replay))
             self._finish_begun(left.filter(is_aside))
         else:
             self._finish_begun(left.filter(pc.equal(left["order"], only)))
@@ -116,6 +117,8 @@ class _Round:
         self._open_reports(begun)
         for name, rows in by_dataset(begun).items():
             self.datasets[name].begun_earlier = frozenset(rows["id"].to_pylist())
+            replays = rows.filter(pc.equal(rows["order"], Order.REPLAY)).select(["id", "changed_at"]).to_pydict()
+            self.datasets[name].swept_at = dict(zip(replays["id"], replays["changed_at"], strict=True))
         self.checked.check(begun)
         self._leave_aside(begun, self.checked.verdicts.reasons(Fate.KEPT, Fate.COMES_BACK, Fate.WAITS))
         going = self.datasets.rows(begun, self.checked.verdicts.go)
@@ -136,8 +139,9 @@ class _Round:
         for name, rows in by_dataset(going).items():
             sweep = self.datasets[name]
             with self.datasets.alone(sweep):
-                # the trash is known by itself, wherever its dataset is by now
-                planned = rows.filter(pc.not_equal(rows["status"], "SWEPT"))
+                # The trash is known by itself, wherever its dataset is. What is replayed may be where a backup was accepted.
+                is_there = pc.or_(pc.equal(rows["status"], "SWEPT"), pc.equal(rows["order"], Order.REPLAY))
+                planned = rows.filter(pc.invert(is_there))
                 sweep.places = frozenset(planned["place"].to_pylist()) or frozenset({None})
                 sweep.check_places()
                 sweep.result.planned += len(rows)
@@ -349,7 +353,7 @@ class _Round:
                 except Withheld:
                     sweep.result.outcomes[Outcome.WITHHELD] += len(withheld)
                     raise
-                if batch.order is not Order.DELETE and (fault := next(filter(None, withheld.values()), None)):
+                if batch.order not in IN_PLACE and (fault := next(filter(None, withheld.values()), None)):
                     # by the store: what it begins is known by its folder in the trash, so it may not fail
                     raise Refused(f"what was begun of {sweep.dataset} could not be finished: {fault}")
                 self.datasets.once_more(sweep)

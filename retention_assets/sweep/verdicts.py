@@ -1,10 +1,11 @@
 """Verdicts of rules on the rows of a log, and of the re-check on the marks that are looked up among them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum, auto
 from functools import cached_property
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +14,10 @@ import pyarrow.compute as pc
 
 from retention_assets.evaluation.rules_in_force import RulesInForce
 from retention_assets.frames.arrays import Ints, join_chunks, keys_of
+from retention_assets.frames.log import TIMES
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks
+from retention_assets.ledger.stores import StorePlace
+from retention_assets.stores.protocol import is_same_place
 
 # sets of rules whose verdicts on a log are kept; each takes some 20 bytes a row
 _VERDICTS_KEPT = 4
@@ -39,6 +43,14 @@ class JudgedRows:
         self._judged = [(rules, as_of, verdicts), *self._judged[: _VERDICTS_KEPT - 1]]
         return verdicts
 
+    def with_times(self, marks: pa.Table, positions: Ints) -> "JudgedRows":
+        """Give rows the times of the marks at their positions: a restored object is as old as the deleted one."""
+        rows, at = self.rows, pc.index_in(pa.array(np.arange(len(self.rows))), value_set=pa.array(positions))
+        for name in TIMES:
+            times = join_chunks(marks[name]).cast(rows.schema.field(name).type).take(at)
+            rows = rows.set_column(rows.column_names.index(name), name, pc.if_else(pc.is_valid(at), times, rows[name]))
+        return JudgedRows(rows, self.datasets)
+
     def positions(self, marks: pa.Table) -> Ints:
         """Return for each mark the row of its transaction, -1 without one."""
         keys = self._keys_of(marks)
@@ -63,6 +75,24 @@ def rows_with(code: str, reasons: pa.ChunkedArray) -> Ints:
     lists = join_chunks(reasons)
     codes = pc.struct_field(pc.list_flatten(lists), "code").cast(pa.string())
     return np.unique(np.asarray(pc.list_parent_indices(lists).filter(pc.equal(codes, code)))).astype(np.int64)
+
+
+def marked_elsewhere(places: Sequence[StorePlace], marks: pa.Table) -> dict[int, str]:
+    by_store: dict[str, list[StorePlace]] = {}
+    for row in places:
+        by_store.setdefault(row.store, []).append(row)
+    spared: dict[int, str] = {}
+    for store, own in by_store.items():
+        is_elsewhere = False
+        for row, following in reversed([*pairwise(own)]):
+            is_elsewhere = is_elsewhere or not is_same_place(row.place, following.place)
+            if not is_elsewhere:
+                continue
+            begun = pc.and_(pc.greater_equal(marks["id"], row.first_mark), pc.less(marks["id"], following.first_mark))
+            ids = marks.filter(pc.and_(begun, pc.starts_with(marks["dataset"].cast(pa.string()), f"{store}/")))["id"]
+            why = f"It was marked when the data of {store} was at {row.place}, before it was accepted at {following.place}."
+            spared |= dict.fromkeys(ids.to_pylist(), why)
+    return spared
 
 
 class Fate(Enum):

@@ -189,6 +189,7 @@ def store(url: str, folder: Path) -> str:
         return url
     source = create_engine(f"sqlite:///{file}").connect()
     with open_ledger(url) as ledger, source, ledger.database.engine.execution_options(ledger_writes=True).begin() as target:
+        source.execute(text("ALTER TABLE reports ADD COLUMN replayed BIGINT"))
         target.execute(text("ALTER TABLE marks DROP CONSTRAINT ck_marks_outcome"))
         for table in METADATA.sorted_tables:
             target.execute(table.delete())
@@ -196,6 +197,7 @@ def store(url: str, folder: Path) -> str:
                 target.execute(insert(table), rows)
         target.execute(update(LEDGER_REVISION).values(revision=RELEASE))
         seal_state(target)
+        target.execute(text("ALTER TABLE reports DROP COLUMN replayed"))
     return url
 
 

@@ -15,6 +15,7 @@ from sqlalchemy.exc import IntegrityError
 from retention_assets.errors import Refused
 from retention_assets.ledger import (
     ALL_NAMES,
+    AskedBy,
     DatasetPart,
     Ledger,
     NotedPlace,
@@ -37,7 +38,7 @@ from retention_assets.ledger import (
 from retention_assets.ledger.audit.chain import mark_seals
 from retention_assets.ledger.audit.rows import SEALED
 from retention_assets.ledger.schema import METADATA
-from retention_assets.outcomes import Outcome
+from retention_assets.outcomes import Order, Outcome
 from retention_assets.policy import Duration, Hold, Policy
 from retention_assets.sql.columns import IdsColumn, InstantColumn
 from retention_assets_tests.databases import new_schema
@@ -392,6 +393,51 @@ MARKS = {
     "of no act": ("UPDATE marks SET act = 1 WHERE id = 4", "Marks 4 to 4 (lake/d among others) were added past the ledger"),
     "an act that was changed": ("UPDATE audit SET actor = 'x' WHERE deed = 'RELEASE'", "(RELEASE) was changed"),
 }
+
+
+def replays(ledger: Ledger, *ends: Outcome) -> None:
+    """A person has T3 deleted again, which was deleted before; and it is settled, if an end is given."""
+    lease, (mark,) = take_lease(ledger), ids(ledger, "T3")
+    assert ledger.trash.begin([lease], [mark], Order.REPLAY, AskedBy("ann", "why")).marks == {mark: "lake/d"}
+    ledger.sweeps.settle([lease], [Settlement(mark, end, 10) for end in ends], DAY)
+    ledger.leases.give_up([lease])
+
+
+REPLAYED = {
+    "of another outcome": ("UPDATE steps SET outcome = 'FAILED' WHERE mark = 3", "The step of mark 3 to SWEPT was changed"),
+    "of fewer bytes": ("UPDATE steps SET bytes = 9 WHERE mark = 3", "The step of mark 3 to SWEPT was changed"),
+    "of another mark": ("UPDATE steps SET mark = 4 WHERE mark = 3", "The step of mark 4 to SWEPT was changed"),
+    "removed": ("DELETE FROM steps WHERE mark = 3", "Mark 3 (T3 of lake/d) was changed past the ledger: the batch that"),
+    "open again": (
+        f"UPDATE batches SET open_ids = ids WHERE order_given = '{Order.REPLAY}'",
+        "Mark 3 (T3 of lake/d) was changed past the ledger: the batch that",
+    ),
+}
+
+
+@pytest.mark.parametrize("edit", REPLAYED)
+def test_an_edited_step_of_a_replay_is_named(tmp_path: Path, edit: str) -> None:
+    with open_ledger(f"sqlite:///{tmp_path}/ledger.db", simulated=True) as ledger:
+        build(ledger)
+        replays(ledger, Outcome.DELETED)
+        assert ledger.verify().faults == ()
+        named(ledger, *REPLAYED[edit])
+
+
+@pytest.mark.parametrize("column", ["\"transaction\" = 'T9'", "opened_at = marked_at", "outcome = 'ALREADY_GONE'", "act = 1"])
+def test_a_deleted_mark_that_was_edited_is_not_replayed_and_stops_a_sweep_once_that_has_begun(
+    tmp_path: Path, column: str
+) -> None:
+    with open_ledger(f"sqlite:///{tmp_path}/ledger.db", simulated=True) as ledger:
+        build(ledger)
+        (mark,) = ids(ledger, "T3")
+        replays(ledger)
+        assert faults_after(ledger, f"UPDATE marks SET {column} WHERE id = {mark}") != []
+        lease = take_lease(ledger)
+        ledger.sweeps.settle([lease], [Settlement(mark, Outcome.FAILED, 0, "no")], DAY)
+        write_past_ledger(ledger, f"UPDATE marks SET {column} WHERE id = {mark}")
+        with pytest.raises(Refused, match=r"Nothing was deleted\. "):
+            ledger.trash.begin([lease], [mark], Order.REPLAY, AskedBy("ann", "why"))
 
 
 @pytest.mark.parametrize("edit", MARKS)

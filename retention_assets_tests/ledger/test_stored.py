@@ -64,12 +64,17 @@ def test_the_ledger_of_the_first_release_is_read_and_verified(stored: str) -> No
 
 @contextmanager
 def unopened(url: str) -> Iterator[Connection]:
-    """A connection to a ledger that no release brings up to date."""
+    """A connection to a ledger that no release brings up to date, but for columns that are read by now."""
     engine = create_engine(url.replace("postgresql:", "postgresql+psycopg:"))
     with engine.connect() as connection:
         if not url.startswith("sqlite"):
             connection.exec_driver_sql("SET TIME ZONE 'UTC'")
+        connection.exec_driver_sql("ALTER TABLE reports ADD COLUMN replayed BIGINT")
+        connection.commit()
         yield connection
+        connection.rollback()
+        connection.exec_driver_sql("ALTER TABLE reports DROP COLUMN replayed")
+        connection.commit()
     engine.dispose()
 
 
@@ -169,6 +174,7 @@ def test_without_any_that_was_kept_readable_the_upgrade_is_no_act(ledger: Ledger
     ledger.marks.mark(candidates(["T1"]), DUE, "evaluation")
     before = chain(ledger)
     write_past_ledger(ledger, f"UPDATE ledger_revision SET revision = '{RELEASE}'")
+    write_past_ledger(ledger, "ALTER TABLE reports DROP COLUMN replayed")
     with open_ledger(url) as opened:
         assert chain(opened) == before
         assert opened.rows(METADATA.tables["ledger_revision"].select()) == [(REVISION,)]
@@ -184,13 +190,13 @@ def brought_up(url: str, folder: Path) -> None:
     """What a later release, with two migrations, does with a ledger that a program of this one has open."""
     patch, program = pytest.MonkeyPatch(), open_ledger(url)
     before, lease = rows_of(program), take_lease(program)
-    for number, statements in ((26, [MORE.format("reports"), MORE.format("leases")]), (27, ["no SQL"])):
+    for number, statements in ((27, [MORE.format("reports"), MORE.format("leases")]), (28, ["no SQL"])):
         (folder / f"r00{number}.py").write_text(STEP.format(number - 1, number, statements))
     patch.setattr("retention_assets.ledger.migrations.__path__", [str(folder)])
-    patch.setattr("retention_assets.ledger.ledger.REVISION", "0027")
+    patch.setattr("retention_assets.ledger.ledger.REVISION", "0028")
     with pytest.raises(Refused, match="A command that only looks does not upgrade a ledger"):
         open_ledger(url, upgrades=False)
-    with pytest.raises(Refused, match="to be upgraded to 0027, but sweeper is at work on lake/d until at least 20"):
+    with pytest.raises(Refused, match="to be upgraded to 0028, but sweeper is at work on lake/d until at least 20"):
         open_ledger(url)
     program.leases.give_up([lease])
     changed = {"audit", "audit_head", "leases", "row_counts"}
@@ -199,19 +205,19 @@ def brought_up(url: str, folder: Path) -> None:
     assert {name for name, rows in rows_of(program).items() if rows != before[name]} <= changed, "all or nothing"
     before = rows_of(program)
 
-    sys.modules["retention_assets.ledger.migrations.r0027"].upgrade = lambda _: None  # type: ignore[attr-defined]
+    sys.modules["retention_assets.ledger.migrations.r0028"].upgrade = lambda _: None  # type: ignore[attr-defined]
     for name in ("reports", "leases"):
         METADATA.tables[name].append_column(Column("more", BigInteger))
         before = {**before, name: [(*row, None) for row in before[name]]}
-    patch.setattr("retention_assets.ledger.database.REVISION", "0027")
+    patch.setattr("retention_assets.ledger.database.REVISION", "0028")
     with open_ledger(url) as ledger:
         assert rows_of(ledger) == before
         assert ledger.verify_and_record("ann").faults == ()
         ledger.holds.place(HELD, "ann")
         take_lease(ledger)
         assert ledger.verify().faults == ()
-    patch.setattr("retention_assets.ledger.database.REVISION", "0025")
-    with pytest.raises(Refused, match="The ledger was upgraded to revision 0027 while this program ran"):
+    patch.setattr("retention_assets.ledger.database.REVISION", "0026")
+    with pytest.raises(Refused, match="The ledger was upgraded to revision 0028 while this program ran"):
         program.holds.release("more", "ann", "over")
 
 

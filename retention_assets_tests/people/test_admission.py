@@ -1,4 +1,4 @@
-"""The one door to deletion: the same ledgers give a run, a plan, `restore` and `trash empty` their refusals by one table.
+"""The one door to deletion: the same ledgers give a run, a plan, `restore`, `trash empty` and `replay` their refusals by one table.
 
 Belongs here: what stops whom, and that the words are the same. What is asked under a lease is tested where the sweep asks it.
 """
@@ -29,7 +29,9 @@ NOW = DUE + 8 * DAY
 WHY = ("--reason", "we need them")
 UNKNOWN_KEY = "policies: [{name: a, datasets: {include: ['*']}, select: all, graze: 1d}]"
 UNDO = OLD.replace("sweep:", "undo: 30d, sweep:").replace("['lake/*']", "['*']")
-EVERYBODY, ALL_BUT_RESTORE = "plan run restore empty", "plan run empty"
+EVERYBODY, ALL_BUT_RESTORE = "plan run restore empty replay", "plan run empty replay"
+SIX = FIVE.replace("S1:", "S0:SNAPSHOT@95d=10 - S1:")
+AT_ONCE = OLD.replace("name: old", "name: at-once").replace("30d}", "93d}")
 
 
 @pytest.fixture
@@ -40,15 +42,18 @@ def instance() -> Iterator[dg.DagsterInstance]:
 
 @pytest.fixture
 def lake(lake: Lake) -> Lake:
-    """Of one dataset S1 and S2 are set aside, and S3, S4 and S5 are due. Heads and place are noted, as by a run."""
-    lake.has(FIVE).says(UNDO.replace("30d}", "75d}"))
+    """Of one dataset S0 is there again, S1 and S2 are set aside, and S3, S4 and S5 are due. Heads and place are noted, as by a run."""
+    others = "{older_than: 75d, where: \"transaction <> 'S0'\"}"
+    lake.has(SIX).says(f"{AT_ONCE}, {UNDO.replace('{older_than: 30d}', others)}")
     store: Any = lake.stores["lake"]
     with lake.environment.ledger() as ledger:
         # as on a file system that numbers no folders
         place = store.store_place(claim=True).partition(IN_FOLDER)[0]
         ledger.places.note({"lake": place}, "ann", "A run found it there.", {})
-    assert lake.marks(MARKED) == 2
+    assert lake.marks(MARKED) == 3
+    shutil.copytree(lake.place("lake/d", "S0"), lake.folder / "backup")
     lake.sweeps(DUE)
+    shutil.copytree(lake.folder / "backup", lake.place("lake/d", "S0"))
     lake.says(UNDO)
     assert lake.marks(DUE) == 3
     with lake.environment.ledger() as ledger:
@@ -60,7 +65,7 @@ def lake(lake: Lake) -> Lake:
 class Callers:
     """All who ask the door; each tells in lines what stands in its way, and nothing where it does all that there is to do."""
 
-    names = ("plan", "run", "restore", "empty")
+    names = ("plan", "run", "restore", "empty", "replay")
 
     def __init__(self, lake: Lake, run: Run, instance: dg.DagsterInstance) -> None:
         self.lake, self._run, self.instance = lake, run, instance
@@ -77,6 +82,9 @@ class Callers:
 
     def empty(self) -> list[str]:
         return self.told_by("trash", "empty", *WHY)
+
+    def replay(self) -> list[str]:
+        return self.told_by("replay", "--yes")
 
     def told_by(self, *command: str) -> list[str]:
         code, _, err = self._run(*command, "--as-of", text_of(NOW))
@@ -252,7 +260,7 @@ LEDGERS: dict[str, tuple[Callable[[Lake], object], dict[str, str]]] = {
     "an objection was edited": (edits("UPDATE objections SET withdrawn_at = raised_at"), RULES),
     "an objection was removed": (edits("DELETE FROM objections"), RULES),
     # checks of evaluations
-    "a check failed": (objects("lake/d"), {"nothing of lake/d is swept: some_check failed in run 1: two are needed. Mend": "run empty"}),
+    "a check failed": (objects("lake/d"), {"nothing of lake/d is swept: some_check failed in run 1: two are needed. Mend": "run empty replay"}),
     "a check of another dataset failed": (objects("lake/e"), NOBODY),
     "a check passes again": (objects("lake/d", passes=True), NOBODY),
     # policies
@@ -277,13 +285,13 @@ LEDGERS: dict[str, tuple[Callable[[Lake], object], dict[str, str]]] = {
     "the log is not sound": (unsound, {"two branches of one name": EVERYBODY}),
     "the settings lack the store": (sets_store(name="other"), {"The settings have no store named lake": EVERYBODY}),
     # amounts
-    "far more than usual would go": (sets(brake={"usual": 10, "share": 0.5}), {"nothing of lake is swept: it would lose 3 of the ": "plan run"}),
+    "far more than usual would go": (sets(brake={"usual": 10, "share": 0.1}), {"nothing of lake is swept: it would lose ": "plan run replay"}),
     "the brake is off": (sets(brake="off"), NOBODY),
     # clocks
     "the simulated clock was later": (goes_on, {"The clock of this environment is simulated and stands at": EVERYBODY}),
     "the settings have the real clock": (sets(clock={}), {"The ledger was made with a simulated clock": EVERYBODY}),
     # others at work
-    "somebody has the lease": (leased, {"lake/d is being swept by bob": "empty restore"}),
+    "somebody has the lease": (leased, {"lake/d is being swept by bob": "empty restore replay"}),
 }  # fmt: skip
 
 

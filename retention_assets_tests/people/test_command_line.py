@@ -463,7 +463,7 @@ def test_a_command_that_only_looks_upgrades_no_ledger(run: Run, tmp_path: Path, 
     hold = ("hold", "-d", "lake/*", "-r", "why", "--name")
     run(*hold, "first")
     (tmp_path / "steps").mkdir()
-    (tmp_path / "steps" / "later.py").write_text("BEFORE, REVISION, upgrade = '0025', 'later', id\n")
+    (tmp_path / "steps" / "later.py").write_text("BEFORE, REVISION, upgrade = '0026', 'later', id\n")
     monkeypatch.setattr("retention_assets.ledger.migrations.__path__", [str(tmp_path / "steps")])
     for module in ("ledger", "database"):
         monkeypatch.setattr(f"retention_assets.ledger.{module}.REVISION", "later")

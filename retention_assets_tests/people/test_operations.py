@@ -34,7 +34,8 @@ SOME = "main: S1:SNAPSHOT@90d=10 - S2:SNAPSHOT@80d=10 - S3:SNAPSHOT@1d=10"
 DAY = text_of(DUE)
 OPERATIONS = {one.name: one for one in jobs.OPERATIONS}
 # without a command
-ONLY_JOBS = {"upcoming"}
+# replay plans anew, with ids of its own: people/test_replay.py
+ONLY_JOBS = {"replay", "upcoming"}
 
 
 @dataclass

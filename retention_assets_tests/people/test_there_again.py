@@ -91,6 +91,8 @@ def test_what_a_backup_brought_back_is_said_by_the_run_the_check_and_its_history
     assert "lake/a: 2 deleted transactions are back (S1, S2): see `retention history lake/a S1`" in warning
     assert "ods/unit: 1 deleted transaction is back (U1): see `retention history ods/unit U1`" in warning
     assert "blobs/acme: 1 deleted transaction is back (acme/2)" in warning
+    again = "`retention replay -d lake/a` deletes them again"
+    assert (again in warning, again in run("plan", "--as-of", text_of(MARKED + timedelta(days=2)))[2]) == (True, True)
     for dataset, names in GONE.items():
         for life in lives(run, dataset, *names):
             assert life["message"] == "Transaction data was deleted, and is there again."

@@ -5,9 +5,9 @@ import itertools
 import os
 import signal
 import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,11 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
+from retention_assets.environment import Environment as Opened
 from retention_assets.evaluation.rules_in_force import load_rulebook
 from retention_assets.ledger import AskedBy, DatasetPart, Ledger, NameRange
 from retention_assets.outcomes import Order
+from retention_assets.people.replay import ReplayRequest, replay
 from retention_assets.policy import Hold
 from retention_assets.settings import Settings
 from retention_assets.stores.protocol import Store
@@ -35,6 +37,16 @@ RUN = "run 1"
 _SWEEP = f"{{every: 0s, batch: {BATCH}, parallelism: 1}}"
 
 
+@dataclass(frozen=True)
+class Here(Opened):
+    """Settings whose only store is that of a contract."""
+
+    store: Store = field(kw_only=True)
+
+    def stores(self, names: Iterable[str] | None = None) -> dict[str, Store]:  # noqa: ARG002 - it is the only one
+        return {self.store.name: self.store}
+
+
 @dataclass
 class Cycle(SettingsFolder):
     """A store of the contract (`kept`) whose transactions are due, but for the newest of a history and referenced objects."""
@@ -48,6 +60,9 @@ class Cycle(SettingsFolder):
     undo: str = ""
     # history of its dataset, and of a second one that no policy selects; by default `transactions` in one line
     drawing: str = ""
+    # once it was swept, of one that is there again: places, and what somebody else's reader reads
+    swept: set[str] = field(default_factory=set)
+    reads_after: Mapping[str, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.writes(ledger=self.url)
@@ -116,6 +131,12 @@ class Cycle(SettingsFolder):
         """Record that a person asks for set aside transactions (all, or some) to be restored or deleted early."""
         with self.opened() as ledger:
             begin(ledger, self.dataset, order, AskedBy("ann", "we need them", hold), transactions or None)
+
+    def replays(self, at: datetime | None = None, **asked: Any) -> tuple[list[str], dict[str, str]]:
+        """A person has everything deleted again that is there again: what went, and why others stay. Nothing fails."""
+        went, stays, refused = replays_in(Here(self.settings, store=self.kept.store()), as_of=at or DUE, **asked)
+        assert refused == {}
+        return went, stays
 
     def without_due(self) -> dict[str, bytes]:
         return {place: self.before[place] for place in self.before.keys() - self.alone(set(self.due))}
@@ -202,6 +223,26 @@ def sweep_until(
     only: Order | None = None,
 ) -> None:
     """Sweep in a program that kills itself before write or deletion number `last`; it counts those that it did in `acts`."""
+    ledger = counting_until(last, url, acts)
+    for result in sweep_store(ledger, store, settings, part, as_of, only=only):
+        assert (result.refused, result.errors) == (None, [])
+
+
+def replays_in(environment: Opened, **asked: Any) -> tuple[list[str], dict[str, str], dict[str, str]]:
+    """Replay; what went or would go, why others stay, and why datasets were refused."""
+    result = replay(ReplayRequest(actor="ann", **asked), environment)
+    assert bool(result.failures) == bool(result.data["refused"])
+    stays = {row["transaction"]: row["why"] for row in result.data["stays"]}
+    return sorted(row["transaction"] for row in result.data["transactions"]), stays, result.data["refused"]
+
+
+def replay_until(last: int, url: str, store: Store, settings: Settings, acts: Any = None) -> None:
+    """Replay in such a program."""
+    ledger = counting_until(last, url, acts)
+    assert replays_in(Here(settings, opened=ledger, store=store), as_of=DUE)[1:] == ({}, {})
+
+
+def counting_until(last: int, url: str, acts: Any = None) -> Ledger:
     counted = itertools.count()
 
     def counts(*_: Any, **__: Any) -> None:
@@ -213,8 +254,7 @@ def sweep_until(
     ledger = open_simulated(url)
     count_changes(ledger, counts)
     count_deletions(counts)
-    for result in sweep_store(ledger, store, settings, part, as_of, only=only):
-        assert (result.refused, result.errors) == (None, [])
+    return ledger
 
 
 def count_deletions(count: Callable[[str], object]) -> None:

@@ -1,7 +1,7 @@
 """Judging and marking without Spark, as sweeps of tests begin; and a folder of settings whose ledger says what became of marks."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from functools import lru_cache
 from pathlib import Path
@@ -123,8 +123,8 @@ class SettingsFolder:
             done = Sweeper(ledger, self.stores if stores is None else stores, rulebook, at, "test", **sweeper).run([*work])
             return {result.dataset: result for result in done if work[result.dataset].is_due or result.is_touched}
 
-    def dies_before(self, act: str, as_of: datetime | None = None) -> None:
-        """A sweep is killed before an act, and its lease is over."""
+    def dies_before(self, act: str, as_of: datetime | None = None, does: Callable[..., object] | None = None) -> None:
+        """A sweep, or what else is done, is killed before an act, and its lease is over."""
 
         def dies(*_: Any) -> None:
             raise KeyboardInterrupt
@@ -132,7 +132,7 @@ class SettingsFolder:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(f"retention_assets.{act}", dies)
             with pytest.raises(KeyboardInterrupt):
-                self.sweeps(as_of)
+                (does or self.sweeps)(as_of)
         with self.opened() as ledger:
             change_leases(ledger, "UPDATE leases SET expires_at = taken_at")
 

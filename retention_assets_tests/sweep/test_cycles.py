@@ -5,17 +5,20 @@ name of a table, an edge, a child row) is in that kind's tests; what a person ty
 """
 
 import shutil
+import signal
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from retention_assets.frames import sound_log
 from retention_assets.outcomes import Order, Outcome
 from retention_assets.policy import Hold
+from retention_assets_tests.ledger.states import change_leases
 from retention_assets_tests.stores.aspects.environments import Aspects
 from retention_assets_tests.stores.contract import DRAWN, Environment, write_chains
 from retention_assets_tests.stores.delta.environments import LocalTables
@@ -24,7 +27,7 @@ from retention_assets_tests.stores.iceberg.tables import KeptWarehouse, Warehous
 from retention_assets_tests.stores.iceberg.test_contract import IcebergTables
 from retention_assets_tests.stores.objects.environments import LocalObjects
 from retention_assets_tests.stores.records.environments import Records
-from retention_assets_tests.sweep.cycle import Cycle
+from retention_assets_tests.sweep.cycle import Cycle, replay_until
 from retention_assets_tests.sweep.datasets import DUE
 
 WEEK, TICK, DAY = timedelta(days=7), timedelta(microseconds=1), timedelta(days=1)
@@ -315,6 +318,105 @@ def test_what_a_backup_brought_back_goes_by_no_mark_and_with_nothing_else(kinds:
     assert outcomes(cycle, 2 * WEEK) == {Outcome.DELETED: 1}
     assert cycle.alone({*cycle.due}) <= cycle.data().keys()
     assert (set(cycle.statuses().values()), cycle.verified()) == ({"SWEPT"}, ())
+
+
+@pytest.fixture
+def back(kinds: Kinds, cycle: Cycle) -> Cycle:
+    """What was swept is there again."""
+    kinds.back_up()
+    assert outcomes(cycle) == {Outcome.DELETED: len(cycle.due)}
+    cycle.swept, cycle.reads_after = {*cycle.data()}, cycle.kept.reads()
+    kinds.put_back()
+    return cycle
+
+
+def is_swept_again(cycle: Cycle) -> bool:
+    """Exactly what was deleted is gone again; a table's log tells of the second sweep as well."""
+    others = {place for place in cycle.data().keys() ^ cycle.swept if "_delta_log" not in place}
+    reads = cycle.kept.reads()
+    return not others and all(reads.get(name) == rows for name, rows in cycle.reads_after.items())
+
+
+def test_what_a_backup_brought_back_goes_again_by_a_replay_and_nothing_else(back: Cycle) -> None:
+    there, report = back.data(), back.report()
+    assert (back.replays(plan=True), back.data()) == ((back.due, {}), there)
+    assert (back.replays(DUE + DAY), is_swept_again(back)) == ((back.due, {}), True)
+    again = back.report(DUE + DAY)
+    assert (again["replayed"], again["deleted"], again["bytes_freed"]) == (len(back.due), 0, report["bytes_freed"])
+    assert (back.report()["replayed"], back.replays(DUE + DAY)) == (0, ([], {}))
+    assert (set(back.statuses().values()), back.verified()) == ({"SWEPT"}, ())
+
+
+@pytest.mark.parametrize("cycle", ["aspects"], indirect=True)
+def test_a_backup_that_is_older_than_the_plan_has_the_same_rows(kinds: Kinds, cycle: Cycle) -> None:
+    kinds.back_up()
+    cycle.kept.commit(cycle.dataset)
+    assert outcomes(cycle) == {Outcome.DELETED: len(cycle.due)}
+    kinds.put_back()
+    assert (cycle.replays(), cycle.data(), cycle.verified()) == ((cycle.due, {}), cycle.without_due(), ())
+
+
+@pytest.mark.parametrize(("cycle", "event"), each(KEEPERS, KINDS), indirect=["cycle"])
+def test_what_is_kept_since_stays_there_again_and_goes_once_that_is_over(back: Cycle, event: str) -> None:
+    begins, ends, why = KEEPERS[event]
+    begins(back)
+    one, *others = back.due
+    assert back.replays() == (others, {one: why})
+    assert back.alone({one}) <= back.data().keys()
+    ends(back)
+    assert (back.replays(), is_swept_again(back), back.verified()) == (([one], {}), True, ())
+
+
+def test_what_was_made_again_after_its_sweep_is_no_life_to_replay(cycle: Cycle) -> None:
+    assert outcomes(cycle) == {Outcome.DELETED: len(cycle.due)}
+    cycle.kept.make_again(cycle.dataset, one_of(cycle))
+    there = cycle.data()
+    assert (cycle.replays(), cycle.data(), cycle.verified()) == (([], {}), there, ())
+
+
+@pytest.mark.parametrize(
+    ("act", "held"), [(ORDERS, True), (ORDERS, False), (SETTLES, False), (SETTLES, True)],
+    ids=["not deleted, held", "not deleted", "deleted", "deleted, held"],
+)  # fmt: skip
+def test_what_a_killed_replay_had_begun_is_finished_by_the_next_run_unless_it_is_held(
+    back: Cycle, act: str, held: bool
+) -> None:
+    back.dies_before(act, does=back.replays)
+    there = back.data()
+    assert (there == back.before) is (act == ORDERS)
+    if held:
+        back.hold()
+    result = back.sweeps(DUE + DAY)[back.dataset]
+    assert (result.refused, result.errors, back.verified()) == (None, [], ())
+    assert back.data() == there if held else is_swept_again(back)
+    gone = len([name for name in back.due if not back.alone({name}) & there.keys()])
+    assert back.report(DUE + DAY)["replayed"] == (gone if held else len(back.due))
+    assert (outcomes(back, 2 * DAY), set(back.statuses().values())) == ({}, {"SWEPT"})
+
+
+@pytest.mark.kill
+@pytest.mark.parametrize("cycle", ["files", "objects", "delta"], indirect=True)
+def test_a_replay_that_is_killed_between_any_two_writes_is_finished_by_the_next_run(
+    kinds: Kinds, back: Cycle, sweepers: Any
+) -> None:
+    acts, counted = sweepers.Value("i", 0), 0
+    for number in range(9):
+        kinds.put_back()
+        # the first comes to its end, the others die at points between its first write and its last
+        last = counted * number // 9 if number else 10_000
+        program = sweepers.Process(target=replay_until, args=(last, back.url, back.kept.store(), back.settings, acts))
+        program.start()
+        program.join()
+        assert program.exitcode == (-signal.SIGKILL if number else 0)
+        counted = counted or acts.value
+        with back.opened() as ledger:
+            change_leases(ledger, "UPDATE leases SET expires_at = taken_at")
+            is_begun = bool(len(ledger.sweeps.left([back.dataset])))
+        assert outcomes(back).keys() <= {Outcome.DELETED, Outcome.ALREADY_GONE}
+        # it died before it had ordered anything, or nothing was left to do
+        assert back.replays()[0] == [] or not is_begun
+        assert (is_swept_again(back), back.verified()) == (True, ())
+    assert back.report()["replayed"] == 9 * len(back.due)
 
 
 @pytest.mark.few(2)

@@ -17,7 +17,7 @@ from retention_assets.ledger.audit.members import ENDS, MARK_STEPS, PLANNED_MARK
 from retention_assets.ledger.audit.rows import INITIAL, SEALED, Recorded, detail_in, row_faults, rows_in
 from retention_assets.ledger.mark_rows import MARK_ROWS
 from retention_assets.ledger.schema import ASIDE, AUDIT, BATCHES, BEGUN, MARKS, OPEN, PLANNED, STEPS, SWEPT
-from retention_assets.ledger.steps import SHOWN_MARKS, is_to_empty_by, is_to_sweep_by
+from retention_assets.ledger.steps import BEGUN_REPLAYS, SHOWN_MARKS, is_to_empty_by, is_to_sweep_by
 from retention_assets.sql.streams import stream
 from retention_assets.sql.transactions import portions
 
@@ -50,15 +50,23 @@ def due_mark_faults(connection: Connection, datasets: Sequence[str], as_of: date
     for part in portions(sorted(set(datasets))):
         here = MARKS.c.dataset.in_(part)
         for state, is_due in ((OPEN, is_to_sweep_by(as_of)), (ASIDE, is_to_empty_by(as_of))):
-            query = select(*(MARKS.c[name] for name in MARK_ROWS.names)).select_from(SHOWN_MARKS).where(is_due, here)
-            for batch in stream(connection, query.order_by(MARKS.c.dataset, MARKS.c.id), MARK_ROWS):
-                yield from unsealed_marks(pa.Table.from_batches([batch]))
-            yield from _unmade_marks(connection, (is_due, here))
-            yield from (("", sentence) for sentence in _record_faults(connection, and_(text(f"marks.{state}"), here)))
+            yield from mark_faults(connection, and_(is_due, here), and_(text(f"marks.{state}"), here))
+        yield from mark_faults(connection, and_(MARKS.c.id.in_(select(BEGUN_REPLAYS.c.mark)), here))
         begun = [BATCHES.c.dataset.in_(part) & text(BEGUN)]
         swept = [MARKS.c.id.in_(ids) for ids in portions(_swept_past_ledger(connection, part))]
         faults = chain(_batches_in(connection, begun), *(_record_faults(connection, marks) for marks in swept))
         yield from (("", sentence) for sentence in faults)
+
+
+def mark_faults(
+    connection: Connection, marks: ColumnElement[bool], recorded: ColumnElement[bool] | None = None
+) -> Iterator[tuple[str, str]]:
+    """Faults of marks of SHOWN_MARKS, and of the record of these or of more marks."""
+    query = select(*(MARKS.c[name] for name in MARK_ROWS.names)).select_from(SHOWN_MARKS).where(marks)
+    for batch in stream(connection, query.order_by(MARKS.c.dataset, MARKS.c.id), MARK_ROWS):
+        yield from unsealed_marks(pa.Table.from_batches([batch]))
+    yield from _unmade_marks(connection, marks)
+    yield from (("", sentence) for sentence in _record_faults(connection, marks if recorded is None else recorded))
 
 
 def _swept_past_ledger(connection: Connection, datasets: Sequence[str]) -> Sequence[int]:
@@ -92,14 +100,14 @@ def _batches_in(connection: Connection, conditions: Iterable[ColumnElement[bool]
         yield from batch_faults(connection, where)
 
 
-def _unmade_marks(connection: Connection, due: Sequence[Any]) -> Iterator[tuple[str, str]]:
+def _unmade_marks(connection: Connection, marks: ColumnElement[bool]) -> Iterator[tuple[str, str]]:
     # no marking act reserved their ids
     ends = (func.min(MARKS.c.id).label("first"), func.max(MARKS.c.id).label("last"), func.min(MARKS.c.dataset).label("dataset"))
-    groups = select(MARKS.c.act, *ends).select_from(SHOWN_MARKS).where(*due).group_by(MARKS.c.act).subquery()
+    groups = select(MARKS.c.act, *ends).select_from(SHOWN_MARKS).where(marks).group_by(MARKS.c.act).subquery()
     query = select(groups, AUDIT.c.deed, AUDIT.c.detail, AUDIT.c.position).outerjoin(AUDIT, AUDIT.c.act == groups.c.act)
     for row in connection.execute(query):
         detail = detail_in(row.detail) if row.deed == ActType.MARK else {}
         first, last = (detail.get(name) for name in ("first", "last"))
         if not (isinstance(first, int) and isinstance(last, int) and first <= row.first and row.last <= last):
-            marks = f"Marks {row.first} to {row.last} ({row.dataset} among others)"
-            yield row.dataset, f"{marks} were added past the ledger: no act made them."
+            named = f"Marks {row.first} to {row.last} ({row.dataset} among others)"
+            yield row.dataset, f"{named} were added past the ledger: no act made them."

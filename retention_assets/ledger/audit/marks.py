@@ -7,7 +7,8 @@ from sqlalchemy import ColumnElement, Connection, and_, case, exists, func, or_,
 from retention_assets.ledger.audit.chain import ActType
 from retention_assets.ledger.audit.rows import detail_in
 from retention_assets.ledger.schema import AUDIT, AUDIT_HEAD, BATCHES, BEGUN, CLOCK, MARKS, STEPS, TAKEN_BACK
-from retention_assets.ledger.steps import NO_ERROR, members_of
+from retention_assets.ledger.steps import IS_REPLAY, NO_ERROR, members_of
+from retention_assets.outcomes import Order
 
 
 def life_faults(connection: Connection, where: ColumnElement[bool] | None = None) -> Iterator[str]:
@@ -15,7 +16,7 @@ def life_faults(connection: Connection, where: ColumnElement[bool] | None = None
     failures = func.count(case((STEPS.c.outcome == "FAILED", 1)))
     amounts = (failures.label("times"), func.max(AUDIT.c.position).label("position"))
     steps = select(STEPS.c.mark, *amounts).join(AUDIT, AUDIT.c.act == STEPS.c.act).group_by(STEPS.c.mark)
-    steps = steps.where(STEPS.c.outcome.is_distinct_from(TAKEN_BACK))
+    steps = steps.where(STEPS.c.outcome.is_distinct_from(TAKEN_BACK), ~IS_REPLAY)
     newest = (steps if where is None else steps.where(STEPS.c.mark.in_(select(MARKS.c.id).where(where)))).subquery()
     failed, ended, act = STEPS.alias("failed"), MARKS.c.end_seal.is_not(None), AUDIT.alias("last_act")
     by_deed = ((act.c.deed == ActType.UNMARK, "UNMARKED"), (act.c.deed == ActType.RESTORE, "RESTORED"))
@@ -62,11 +63,9 @@ def batch_faults(connection: Connection, *where: ColumnElement[bool]) -> Iterato
         query = select(members.c.mark, members.c.dataset, MARKS.c.transaction, begun.c.position).select_from(members)
         query = query.join(begun, begun.c.act == members.c.begun).outerjoin(others, is_same)
         query = query.outerjoin(MARKS, MARKS.c.id == members.c.mark).order_by(members.c.mark)
-        is_other = others.c.mark.is_(None)
-        if is_settled:
-            query = query.where(is_other, MARKS.c.end_seal.is_(None), ~failed)
-        else:
-            query = query.where(or_(is_other, MARKS.c.end_seal.is_not(None), failed))
+        # what is replayed has ended before
+        is_other, has_end = others.c.mark.is_(None), MARKS.c.end_seal.is_not(None) & (members.c.order_given != Order.REPLAY)
+        query = query.where(is_other, ~has_end, ~failed) if is_settled else query.where(or_(is_other, has_end, failed))
         for row in connection.execute(query):
             state = "is settled, and the mark has no outcome" if is_settled else "is not settled, and the mark has an outcome"
             mark = f"Mark {row.mark} ({row.transaction} of {row.dataset})"

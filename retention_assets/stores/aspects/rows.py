@@ -88,6 +88,7 @@ class WantedRow(NamedTuple):
     row: Row
     note: RowNote | None
     begun_earlier: bool = False
+    again: bool = False
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,7 @@ def classify(targets: Sequence[Target], entity: str) -> tuple[list[SweptTarget],
         elif row[1] == 0:
             swept.append(SweptTarget(target.transaction, Outcome.SPARED, error=_CURRENT))
         else:
-            wanted.append(WantedRow(target.transaction, row, note, target.begun_earlier))
+            wanted.append(WantedRow(target.transaction, row, note, target.begun_earlier, target.again is not None))
     return swept, wanted
 
 
@@ -125,4 +126,6 @@ def reason_to_spare(one: WantedRow, urn: UrnRows) -> str | None:
         return _ANOTHER
     if 0 not in urn.versions:
         return _NO_CURRENT
-    return _ROLLED_BACK.format(newest=one.note.newest) if urn.newest < one.note.newest else None
+    # a backup may be older than the plan
+    is_rolled_back = urn.newest < one.note.newest and not one.again
+    return _ROLLED_BACK.format(newest=one.note.newest) if is_rolled_back else None

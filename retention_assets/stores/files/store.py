@@ -22,7 +22,7 @@ from retention_assets.exchange import ADDED
 from retention_assets.frames.log import LINES
 from retention_assets.frames.soundness import sound_log
 from retention_assets.outcomes import Order, Outcome
-from retention_assets.policy.durations import Duration
+from retention_assets.policy.durations import Duration, micros
 from retention_assets.settings.places import mask_secrets
 from retention_assets.stores.concurrency import map_concurrently
 from retention_assets.stores.files.folders import FolderLayout, FolderOwnership, RootSigns
@@ -273,11 +273,16 @@ def _try_each(act: Callable[[Item], Result], items: Sequence[Item], at_once: int
 
 
 def _check_planned(target: Target, order: Order, note: FolderNote) -> None:
-    planned = FolderNote.parse(target.note) if target.note else note
+    planned = _planned(target) if target.note else note
     # a copy of a root that was accepted has the trash in other folders
     present = note._replace(inode=None) if order.starts_in_trash else note
     if why := present.change(planned, (target.begun_earlier or target.has_failed) and order.deletes):
         raise FolderChanged(why)
+
+
+def _planned(target: Target) -> FolderNote:
+    note = FolderNote.parse(target.note or "")
+    return note._replace(newest=micros(target.again) * 1_000, inode=None) if target.again else note
 
 
 def _remains(target: Target, note: FolderNote | Exception | None, gone: Remains) -> Remains:
@@ -286,7 +291,9 @@ def _remains(target: Target, note: FolderNote | Exception | None, gone: Remains)
         return Remains.NOTHING if target.aside and gone is Remains.FREED else gone
     if isinstance(note, Exception) or target.note is None:
         return Remains.UNKNOWN
-    planned = FolderNote.parse(target.note)
+    planned = _planned(target)
+    if target.again:
+        return Remains.NOTHING if note.change(planned, begun=True) else Remains.ALL
     return Remains.ALL if planned.freed == note.freed and note.change(planned, begun=False) is None else Remains.SOME
 
 

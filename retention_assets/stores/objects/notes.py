@@ -135,6 +135,9 @@ def planned_of(target: Target, conditional: bool) -> PlannedObject | None:
     if conditional:
         known = ObjectCondition.of(facts) if facts else ObjectCondition()
         condition = replace(known, created_at=created_at, size=size)
+        if target.again and (known.etag or known.mtime_ns):
+            # a restored bucket has it with another time, a folder with another inode
+            condition = ObjectCondition(etag=known.etag, mtime_ns=None if known.etag else known.mtime_ns, size=size)
         if condition == ObjectCondition(size=size):
             raise Refused("The plan has no note that distinguishes it from another object of its key. It stays.")
     has_one_link = not facts or facts.get("links") is None

@@ -1,6 +1,7 @@
 """The whole cycle over Delta tables: policies, marks, holds, plan, sweeps, reports and restores, as people meet them."""
 
 import json
+import shutil
 import threading
 from collections.abc import Callable
 from datetime import timedelta
@@ -15,6 +16,7 @@ from retention_assets.pipeline.sweep_stage import SweepTask, SweepWatch, sweep_i
 from retention_assets.policy import text_of
 from retention_assets_tests.people.conftest import Json, Run, found, lake, run
 from retention_assets_tests.stores.delta import test_exact
+from retention_assets_tests.stores.delta.readers import DuckDBReader, readings
 from retention_assets_tests.stores.delta.tables import Table, rows, versions
 from retention_assets_tests.stores.delta.test_cases import DELETED, commit, overwritten
 from retention_assets_tests.stores.delta.test_exact import data
@@ -233,4 +235,34 @@ def test_tasks_of_spark_sweep_twenty_tables(house: Lake, folder: Path, spark: "S
         results = sweep_in_tasks(spark, task, marks, SweepWatch(ledger, rulebook, "run", threading.Event()))
     assert [(result.outcomes, result.refused) for result in results] == [({DELETED: 3}, None)] * 20
     assert [data(folder) for folder in folders] == [needed(folder, 3) for folder in folders]
+    assert house.verified() == ()
+
+
+@pytest.mark.program
+def test_ten_versions_that_are_copied_back_go_again_and_two_readers_read_what_they_read(
+    house: Lake, folder: Path, run: Run, duckdb_reader: DuckDBReader
+) -> None:
+    table = Table(folder, *range(4))
+    for number in range(1, 11):
+        steps = (
+            lambda number=number: table.restore(number - 3),
+            lambda number=number: table.append(4 * number),
+            lambda number=number: table.overwrite(4 * number, 4 * number + 1),
+            lambda number=number: table.delete(f"id = {4 * number - 4}"),
+        )
+        steps[number % 4]()
+    shutil.copytree(folder, house.folder / "backup")
+    house.marks(MARKED)
+    swept = house.sweeps(DUE)["lh/t"].outcomes[DELETED]
+    left, read = data(folder), [rows(folder, 10), *readings(duckdb_reader, folder, [10]).values()]
+    assert (swept, left) == (10, needed(folder, 10))
+    shutil.rmtree(folder)
+    shutil.copytree(house.folder / "backup", folder)
+    assert data(folder) > left
+    # a version of now needs some of it
+    table.restore(9)
+    needs = needed(folder, 11)
+    assert run("replay", "--yes", *AT)[0] == 0
+    assert data(folder) == left | needs
+    assert [rows(folder, 10), *readings(duckdb_reader, folder, [10]).values()] == read
     assert house.verified() == ()

@@ -1,7 +1,10 @@
 """Branches and tags that are past their max-ref-age, from the table's metadata to the sweep."""
 
 import json
+import shutil
+import sqlite3
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +38,7 @@ from retention_assets_tests.stores.iceberg.sweeps import (
 )
 from retention_assets_tests.stores.iceberg.tables import Warehouse, append, content, reachable, replace
 from retention_assets_tests.stores.iceberg.test_commit import before, meddle
+from retention_assets_tests.sweep.cycle import replays_in
 from retention_assets_tests.sweep.datasets import DUE, MARKED
 
 
@@ -67,6 +71,33 @@ def test_a_tag_that_is_over_is_dropped_with_the_snapshot_that_it_alone_keeps(war
     assert (refs["v1"].snapshot_id, refs["v1"].snapshot_ref_type, refs["v1"].max_ref_age_ms) == (one, "tag", DAY)
     with cycle.opened() as ledger:
         assert ledger.verify().faults == ()
+
+
+def test_a_tag_that_comes_back_over_with_a_backup_goes_again_with_its_snapshot_and_one_that_is_not_over_keeps_it(
+    warehouse: Warehouse, cycle: TableCycle
+) -> None:
+    table, (one, two, three) = tagged(warehouse, max_ref_age_ms=DAY)
+    cycle.judges()
+    shutil.copytree(warehouse.folder, backup := warehouse.folder.with_name("backup"))
+    cycle.sweep()
+    swept = warehouse.files()
+    databases = shutil.ignore_patterns("*.db")
+    for refs in ({"v1"}, set()):
+        shutil.copytree(backup, warehouse.folder, dirs_exist_ok=True, ignore=databases)
+        for file in warehouse.folder.glob("*.db"):
+            if file.name != "ledger.db":
+                with closing(sqlite3.connect(backup / file.name)) as source, closing(sqlite3.connect(file)) as target:
+                    source.backup(target)
+        table.refresh()
+        if refs:
+            table.manage_snapshots().create_tag(two, "kept").commit()
+        went, stays, refused = replays_in(cycle.environment, as_of=DUE)
+        assert (went, refused) == (sorted(map(str, (one,) if refs else (one, two))), {})
+        assert stays == ({str(two): "It belongs to a view that tag 'kept' pins."} if refs else {})
+        assert set(table.refresh().refs()) == {"main", *({"kept"} if refs else ())}
+    assert (snapshots(table), {*warehouse.files()} >= {*reachable(table)}) == ([three], True)
+    assert not {place for place in warehouse.files().keys() - swept.keys() if "metadata.json" not in place}
+    assert cycle.verified() == ()
 
 
 def test_by_default_a_tag_that_is_over_protects_until_somebody_drops_it(warehouse: Warehouse, cycle: TableCycle) -> None:

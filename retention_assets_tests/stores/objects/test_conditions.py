@@ -1,6 +1,7 @@
 """Conditions: the text of each kind, columns of texts as single ones have them, and what another object is."""
 
 import json
+from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
@@ -10,9 +11,11 @@ from retention_assets.errors import Refused
 from retention_assets.stores.objects.notes import (
     ObjectCondition,
     PlannedObject,
+    planned_of,
     stat_conditions,
     tagged_conditions,
 )
+from retention_assets.stores.protocol import Target
 
 
 @pytest.mark.parametrize("text", ["[]", "{}", '{"etag":1}', '{"size":"1"}', '{"size":true}', '{"other":"x"}', "null"])
@@ -74,3 +77,29 @@ def test_tags_become_conditions(hostile: bool) -> None:
         None,
         None,
     ]
+
+
+@pytest.mark.parametrize(
+    ("noted", "there", "same"),
+    [
+        # a bucket that is restored writes anew: size and ETag tell
+        ({"etag": "x"}, {"etag": "x", "size": 10, "created_at": 9}, True),
+        ({"etag": "x", "version": "null"}, {"etag": "x", "version": "null", "size": 10, "created_at": 9}, True),
+        ({"etag": "x"}, {"etag": "x", "size": 11, "created_at": 1}, False),
+        ({"etag": "x"}, {"etag": "y", "size": 10, "created_at": 1}, False),
+        # a file that is copied back has another inode
+        ({"mtime_ns": 5, "size": 10, "inode": 1}, {"mtime_ns": 5, "size": 10, "inode": 2, "created_at": 1}, True),
+        ({"mtime_ns": 5, "size": 10, "inode": 1}, {"mtime_ns": 6, "size": 10, "inode": 1, "created_at": 1}, False),
+        ({"version": "a"}, {"version": "a", "size": 10, "created_at": 1}, True),
+        ({"version": "a"}, {"version": "b", "size": 10, "created_at": 1}, False),
+        (None, {"size": 10, "created_at": 1}, True),
+        (None, {"size": 10, "created_at": 9}, False),
+    ],
+)
+def test_a_deleted_object_is_there_again_by_what_a_copy_keeps_of_it(
+    noted: dict[str, Any] | None, there: dict[str, Any], same: bool
+) -> None:
+    note = json.dumps({"size": 10, "realm": None, "created_at": 1, "condition": noted})
+    planned = planned_of(Target("k", note, again=datetime(2026, 1, 1, tzinfo=UTC)), conditional=True)
+    assert planned is not None
+    assert (planned.change(ObjectCondition(**there)) is None) is same

@@ -12,16 +12,19 @@ import boto3  # type: ignore[import-untyped]
 import pytest
 from s3fs import S3FileSystem  # type: ignore[import-untyped]
 
+from retention_assets.clock import now
 from retention_assets.errors import Withheld
 from retention_assets.outcomes import Order, Outcome
 from retention_assets.stores.places import delete_s3
 from retention_assets.stores.places.file_systems import open_file_system
 from retention_assets.stores.protocol import Remains, SweptTarget
+from retention_assets_tests.stores.contract import DRAWN
 from retention_assets_tests.stores.files.environments import S3, error
 from retention_assets_tests.stores.objects.environments import OLD, S3Objects
 from retention_assets_tests.stores.objects.sweeps import begun, planned, swept
+from retention_assets_tests.sweep.cycle import Cycle
 
-NUMBERS = itertools.count()
+NUMBERS, YEAR = itertools.count(), timedelta(days=365)
 ALL = ("a/one", "a/two", "a/three")
 
 
@@ -261,3 +264,22 @@ def test_the_rate_is_divided_among_those_who_sweep_side_by_side(bucket: S3Object
     store = bucket.store(rates={"delete": 3000})
     part = store.among(4)
     assert (store._pace.rate, part._pace.rate, store.among(1)) == (3000, 750, store)
+
+
+def test_an_object_that_a_restored_bucket_has_with_another_time_goes_again_and_other_bytes_stay(
+    bucket: S3Objects, tmp_path: Path
+) -> None:
+    cycle = Cycle(bucket, f"sqlite:///{tmp_path}/ledger.db", tmp_path / "settings", drawing=DRAWN)
+    cycle.sweeps()
+    left, (one, two, *_) = cycle.data(), cycle.due
+    # it is as old as it was
+    cycle.says(cycle.policy.replace("older_than: 1d", "older_than: 3200d"))
+    # too young to be judged, and then old enough
+    for at, fate in (
+        (now(), ([], {one: "It was written so lately that its store does not judge it yet."})),
+        (OLD + YEAR, ([one], {})),
+    ):
+        bucket.put(one, cycle.before[one], at)
+        bucket.put(two, b"." * len(cycle.before[two]), at)
+        assert cycle.replays(plan=True) == cycle.replays() == fate
+    assert (cycle.data().keys() - left.keys(), cycle.verified()) == ({two}, ())
