@@ -52,7 +52,7 @@ def test_a_day_is_reported_summed_and_by_dataset(reported: Ledger, found: Json) 
     told = found("report", FIRST)
     assert {name: told[name] for name in COUNTERS} == {
         "to_delete": 4, "deleted": 2, "already_gone": 0, "failed": 1, "spared": 0, "unmarked": 0, "set_aside": 0, "restored": 0,
-        "bytes_set_aside": 0,
+        "replayed": 0, "bytes_set_aside": 0,
         "hidden": 0, "left": 0, "bytes_to_free": 37, "bytes_freed": 20, "bytes_hidden": 0,
     }  # fmt: skip
     assert (told["policies"], told["bounds"]) == ({"long": [4], "p": [1]}, {"p": ["2025-12-09T00:00:00Z"]})
