@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from retention_assets.evaluation.fates import Fate
+from retention_assets.frames.log import fault_sentence
 from retention_assets.frames.statistics import LARGEST, merge_reason_counts
 from retention_assets.frames.verdicts.decisions import VERDICTS
 from retention_assets.frames.verdicts.reasons import Reason
@@ -95,7 +96,7 @@ def largest_table(largest: Iterable[Mapping[str, Any]]) -> Table:
     return Table("largest", _LARGEST_DATASETS, rows, "largest_datasets")
 
 
-UNREAD = (_DATASET, Column("fault", media=ALL), "transaction")
+UNREAD = (_DATASET, Column("fault"), Column("fault", fault_sentence, Medium.SHORT), "transaction")
 # each scanned store has numbers of its own
 _SCANS = "scans/"
 SCANNED = (Column("what", lambda row: row[0].removeprefix(_SCANS)), Count("value", lambda row: row[1]))
