@@ -154,7 +154,7 @@ def test_every_job_says_what_kind_it_is_and_every_field_of_a_form_what_it_means(
     jobs = jobs_of(dagster={"jobs": "all"})
     kinds = {job.name: job.tags[KIND_TAG] for job in jobs}
     assert [name for name, kind in kinds.items() if not name.startswith(f"{kind}_")] == []
-    deleting = {"delete_sweep", "delete_cycle", "delete_empty_trash"}
+    deleting = {"delete_sweep", "delete_cycle", "delete_empty_trash", "delete_replay"}
     assert {name for name, kind in kinds.items() if kind == "delete"} == deleting
     assert {name for name, kind in kinds.items() if kind == "look"} == {
         "look_upcoming", "look_explain", "look_history", "look_preview",
