@@ -8,8 +8,7 @@ Does not belong here: anything that a test could see the state of. New ledgers a
 import atexit
 import re
 import ssl
-from collections.abc import Callable, Collection
-from contextlib import chdir
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 import pytest
+from pyspark import java_gateway
 from pyspark.core import context
 from sqlalchemy import URL, Engine, create_engine
 from sqlalchemy.util import LRUCache
@@ -144,13 +144,14 @@ def _share_adbc(patch: pytest.MonkeyPatch) -> None:
 
 def _start_java_in_checkout(patch: pytest.MonkeyPatch) -> None:
     """Workers of Spark start in the folder of its Java, which outlives the folder of the test that starts it."""
-    launch: Callable[..., Any] = vars(context)["launch_gateway"]
+    launch: Callable[..., Any] = vars(java_gateway)["launch_gateway"]
 
-    def launch_here(*arguments: Any) -> Any:
-        with chdir(Path(__file__).parents[1]):
-            return launch(*arguments)
+    def launch_here(conf: object = None, popen_kwargs: Mapping[str, Any] | None = None) -> Any:
+        return launch(conf, {"cwd": Path(__file__).parents[1], **(popen_kwargs or {})})
 
-    patch.setattr(context, "launch_gateway", launch_here)
+    # for a session, and for a command that starts Java while it reads
+    for place in (context, java_gateway):
+        patch.setattr(place, "launch_gateway", launch_here)
 
 
 def share_jobs(patch: pytest.MonkeyPatch) -> None:
