@@ -192,7 +192,7 @@ BUDGETS: Mapping[str, int] = {
     "frames": 4_345,
     "exchange": 666,
     "sql": 2_456,
-    "ledger": 7_195,
+    "ledger": 7_197,
     "stores": 1_581,
     "stores.places": 2_933,
     "stores.files": 1_434,
@@ -208,7 +208,7 @@ BUDGETS: Mapping[str, int] = {
     "render": 2_493,
     "dagster": 3_207,
     "demo": 821,
-    "retention_assets_tests": 71_659,
+    "retention_assets_tests": 71_674,
 }
 # Measures of the house (`python -m retention_assets_tests.house_measures`). They only fall.
 CEILINGS: Mapping[str, int] = {

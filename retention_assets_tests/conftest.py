@@ -92,7 +92,7 @@ _SLOWEST = (
 _DATABASES = ("sqlite", "postgresql", "mariadb", "mysql")
 
 # What `make test` leaves out, as in the Makefile.
-_LEFT_OUT = {"matrix", "kill", "program", "cluster", "screen", "large"}
+LEFT_OUT = {"matrix", "kill", "program", "cluster", "screen", "large"}
 
 # Half of what tests wait for is a disk that promises to keep what nobody wants kept. The suite needs a GiB or two.
 _MEMORY, _ROOM = Path("/dev/shm"), 4 * 1024**3
@@ -149,21 +149,16 @@ def _mark_the_matrix(items: Iterable[pytest.Item]) -> None:
 
 
 def _mark_all_but_few(items: Iterable[pytest.Item]) -> None:
-    """Of the cases of a test with the mark `few`, all but so many are `matrix`: those tried lie apart, and begin anywhere."""
-    cases = defaultdict[tuple[object, ...], list[pytest.Function]](list)
+    """Mark all cases of a test but the number that its mark `few` names as `matrix`. The others lie apart, and begin anywhere."""
+    cases = defaultdict[tuple[object, str, int], list[pytest.Item]](list)
     for item in items:
-        if (
-            isinstance(item, pytest.Function)
-            and item.get_closest_marker("few")
-            and not _LEFT_OUT & {mark.name for mark in item.iter_markers()}
-        ):
-            cases[item.parent, item.originalname].append(item)
-    for (_, name), every in cases.items():
-        mark = every[0].get_closest_marker("few")
-        assert mark is not None
-        step = max(1.0, len(every) / mark.args[0])
-        begin = crc32(str(name).encode()) % int(step)
-        tried = {begin + int(step * number) for number in range(mark.args[0])}
+        few = item.get_closest_marker("few")
+        if few and isinstance(item, pytest.Function) and LEFT_OUT.isdisjoint(mark.name for mark in item.iter_markers()):
+            cases[item.parent, item.originalname, few.args[0]].append(item)
+    for (_, name, wanted), every in cases.items():
+        step = max(1.0, len(every) / wanted)
+        begin = crc32(name.encode()) % int(step)
+        tried = {begin + int(step * number) for number in range(wanted)}
         for number, item in enumerate(every):
             if number not in tried:
                 item.add_marker(pytest.mark.matrix)

@@ -13,17 +13,17 @@ _TIMES = float(os.environ.get("RETENTION_ROUNDS", "1"))
 
 
 def rounds(number: int) -> int:
-    """How many rounds to take in place of a number: half in `make test`, and some times that in a campaign."""
+    """Rounds to try where a test asks for a number: half of it in `make test`, RETENTION_ROUNDS times it in a campaign."""
     return max(1, int(number * _TIMES))
 
 
 def examples(number: int) -> int:
-    """How many examples a law draws: so many at least."""
+    """Examples of a law: the number that it asks for, and more in a campaign."""
     return max(number, rounds(number))
 
 
 def every(number: int) -> int:
-    """The distance of points of death: so many at most."""
+    """Distance between points of death: the number that a test asks for, and less in a campaign."""
     return max(1, round(number / max(1, _TIMES)))
 
 

@@ -1,8 +1,12 @@
-"""What conftest.py does for all tests: marks of further databases, and the signal that ends pytest."""
+"""What conftest.py does for all tests: marks of further databases and cases, and the signal that ends pytest."""
 
+import re
 import signal
+from pathlib import Path
 
 import pytest
+
+from retention_assets_tests.conftest import LEFT_OUT
 
 DATABASES = pytest.mark.parametrize("database", ["postgresql", "sqlite"])
 
@@ -22,6 +26,21 @@ def test_a_case_on_one_database_is_tried_there(request: pytest.FixtureRequest, d
 @pytest.mark.dialect
 def test_what_is_about_the_dialect_is_tried_on_each(request: pytest.FixtureRequest, database: str) -> None:
     assert request.node.get_closest_marker("matrix") is None
+
+
+@pytest.mark.parametrize("case", range(7))
+@pytest.mark.few(3)
+def test_of_many_cases_few_are_tried(request: pytest.FixtureRequest, case: int) -> None:
+    here = [item for item in request.session.items if item.name.startswith("test_of_many_cases_few_are_tried[")]
+    tried = [item.name[-2] for item in here if item.get_closest_marker("matrix") is None]
+    assert len(tried) == 3
+    assert (str(case) in tried) == (request.node.get_closest_marker("matrix") is None)
+
+
+def test_what_is_left_out_is_what_make_leaves_out() -> None:
+    makefile = (Path(__file__).parents[1] / "Makefile").read_text("utf-8")
+    (marks,) = re.findall(r"^MORE := (.+)$", makefile, re.MULTILINE)
+    assert set(marks.split(" or ")) == LEFT_OUT
 
 
 def test_a_test_may_take_the_signal_that_ends_programs() -> None:

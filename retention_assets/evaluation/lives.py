@@ -90,7 +90,7 @@ class TransactionLives:
         unlisted = marked.filter(pc.invert(pc.is_in(marked, value_set=join_chunks(listed["transaction"]))))
         sure: Bools = np.ones(len(listed), dtype=bool)
         if visible_from is not None:
-            # What the ledger knows is listed unless it ended before the mark. What a hold keeps can be read by name.
+            # Transactions of the ledger are listed unless they ended before the mark; held ones can be read by name.
             visible = _visible_rows(self._rows, self._views, visible_from) | held_rows(self._rows, self.holds)
             seen = visible | flags(pc.is_in(listed["transaction"], value_set=marked))
             self.hidden = int((~seen).sum())

@@ -44,6 +44,7 @@ from retention_assets.ledger.steps import (
     of_datasets,
     open_batches,
     record_moves,
+    record_steps,
     report_columns,
 )
 from retention_assets.outcomes import Order, Outcome
@@ -318,8 +319,7 @@ class Sweeps(LedgerPart):
         act.detail = {**act.detail, "batches": sorted({batch.begun for batch in batches})}
         is_aside = order.starts_in_trash
         if order is Order.REPLAY:
-            # the marks stay as they ended
-            record_moves(tx, act, (), [*map(_step_of_replay, settlements)], state="")
+            record_steps(tx, act, [*map(_step_of_replay, settlements)])
         else:
             lasting = [answer for answer in settlements if answer.outcome in (Outcome.FAILED, Outcome.SET_ASIDE)]
             ends = [_end_of(answer) for answer in settlements if answer.outcome not in (Outcome.FAILED, Outcome.SET_ASIDE)]

@@ -209,11 +209,10 @@ class Objections(LedgerPart):
         tx.record(act)
 
     def withdraw(self, datasets: Iterable[str], check: str, actor: str, known: Collection[Objection] | None = None) -> None:
-        """Withdraw a check's objections to datasets for which it now passes. `known`: all of which that is asked."""
-        known = self.standing() if known is None else known
-        standing = sorted(set(datasets) & {objection.dataset for objection in known if objection.check == check})
-        if standing:
-            self._withdraw(standing, check, actor)
+        """Withdraw a check's objections to datasets for which it now passes. `known`: all that stand, if asked before."""
+        objections = self.standing() if known is None else known
+        if withdrawn := sorted(set(datasets) & {one.dataset for one in objections if one.check == check}):
+            self._withdraw(withdrawn, check, actor)
 
     @audited
     def _withdraw(self, tx: WriteTransaction, datasets: Collection[str], check: str, actor: str) -> None:
@@ -250,11 +249,11 @@ class Violations(LedgerPart):
 
         `known`: what stood before, if somebody has asked for it.
         """
-        known = self.standing(check) if known is None else known
-        before = {violation.dataset: violation for violation in known if violation.check == check}
+        standing = self.standing(check) if known is None else known
+        before = {violation.dataset: violation for violation in standing if violation.check == check}
         new = [violation for name, violation in violations.items() if name not in before]
-        said = {name: (violation.what, violation.times) for name, violation in before.items()}
-        changed = [one for name, one in violations.items() if name in said and (one.what, one.times) != said[name]]
+        common = [(one, before[name]) for name, one in violations.items() if name in before]
+        changed = [one for one, last in common if (one.what, one.times) != (last.what, last.times)]
         # Violations without a dataset are checked each time.
         over = [name for name in before if name not in violations and (looked_at is None or not name or name in looked_at)]
         if not (new or changed or over):

@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, case, select, text
 
 from retention_assets.ledger.database import LedgerPart
+from retention_assets.ledger.mark_rows import OPENED
 from retention_assets.ledger.schema import AUDIT, BATCHES, MARKS, OPEN, OVER, PLANNED, STEPS, SWEPT, TAKEN_BACK
 from retention_assets.ledger.steps import END, IS_REPLAY, SHOWN, SHOWN_MARKS, STEP
 from retention_assets.ledger.trash import GONE
@@ -18,7 +19,6 @@ from retention_assets.policy.sentences import DeletionMessage, deletion_message,
 from retention_assets.policy.sizes import size_of
 from retention_assets.sql.transactions import portions
 
-_STILL_OPEN = ("MARKED", "SWEEPING")
 # outcomes of sweeps that deleted nothing
 UNDELETED = ("HIDDEN", "SET_ASIDE")
 # what happened after a mark had ended is a second deletion
@@ -166,7 +166,7 @@ class TransactionLife:
 
     @property
     def ended_at(self) -> datetime | None:
-        return self.mark.changed_at if self.mark and self.mark.status not in _STILL_OPEN else None
+        return self.mark.changed_at if self.mark and self.mark.status not in OPENED else None
 
     def as_dict(self) -> dict[str, Any]:
         mark = self.mark
@@ -177,7 +177,7 @@ class TransactionLife:
             "mark": mark.status if mark else None,
             "replayed_at": mark.replayed.at if mark and mark.replayed else None,
             "policy": f"{mark.policy}@{mark.policy_version}" if mark else None,
-            "due_at": mark.due_at if mark and mark.status in _STILL_OPEN else None,
+            "due_at": mark.due_at if mark and mark.status in OPENED else None,
             "words": self.words,
             "marks": [{**vars(history), "events": [vars(event) for event in history.events]} for history in self.marks],
         }
@@ -221,7 +221,7 @@ def _sentence(life: TransactionLife, as_of: datetime, spared: str | None) -> str
         times = "once" if life.mark.attempts == 1 else f"{life.mark.attempts} times"
         what = "moving or deleting it" if life.mark.set_aside else "deleting it"
         parts.append(f"{what} failed {times}, the last time with: {life.mark.last_error}")
-    if life.mark and life.mark.status in _STILL_OPEN and life.is_another_than(life.mark):
+    if life.mark and life.mark.status in OPENED and life.is_another_than(life.mark):
         parts.append("its log has another transaction of this name now, so it is not swept")
     if life.holds:
         stays = ", so it stays set aside" if life.mark and life.mark.is_aside else ", so it is not swept" if life.mark else ""

@@ -74,8 +74,8 @@ class MarkReader(LedgerPart):
         # One query per partial index: a combined one would use none.
         states = _states(statuses)
         if to_sweep_by is not None:
-            replayed = MARKS.c.id.in_(select(BEGUN_REPLAYS.c.mark))
-            states = [is_to_sweep_by(to_sweep_by), and_(text(f"marks.{ASIDE}")), replayed]
+            is_aside, is_replayed = and_(text(f"marks.{ASIDE}")), MARKS.c.id.in_(select(BEGUN_REPLAYS.c.mark))
+            states = [is_to_sweep_by(to_sweep_by), is_aside, is_replayed]
         return self.streamed([query.where(state) for state in states], MARKS.c.dataset, datasets, schema_of(columns))
 
     def table(

@@ -150,27 +150,30 @@ def locking(mine: ColumnElement[bool], *more: ColumnElement[Any]) -> Select[Any]
 def record_moves(
     tx: WriteTransaction, act: Act, ends: Sequence[MarkStep], steps: Sequence[MarkStep] = (), state: str = OPEN
 ) -> None:
-    """End marks in a state, set them aside, or let them fail; record the act, which is about all in the order of their ids.
-
-    Without a state the marks stay as they are: replays change none.
-    """
-    seals, sealed = (step_seals((act.id, *step) for step in part) for part in (ends, steps))
+    """End marks in a state, set them aside, or let them fail; record the act, which is about all in the order of their ids."""
+    seals = step_seals((act.id, *end) for end in ends)
     instant = partial(InstantColumn().process_bind_param, dialect=tx.connection.dialect)
     if ends:
         ids, *own = map(list, zip(*ends, strict=True))
         _change(tx, act, state, ids, dict(zip((column.name for column in END[2:]), (*own, seals), strict=True)))
-    changing = steps if state else ()
-    if failures := [step for step in changing if step[2] == "FAILED"]:
+    if failures := [step for step in steps if step[2] == "FAILED"]:
         errors = {"last_error": [step[-1] for step in failures]}
         _change(tx, act, state, [step[0] for step in failures], errors, "attempts = attempts + 1")
-    if asides := [step for step in changing if step[2] != "FAILED"]:
+    if asides := [step for step in steps if step[2] != "FAILED"]:
         ids, status, outcome, _, until, _ = map(list, zip(*asides, strict=True))
         changes = {"status": status, "outcome": outcome, "until": [*map(instant, until)], "last_error": [None] * len(ids)}
         _change(tx, act, state, ids, changes)
-    rows = ((act.id, *step[:4], instant(step[4]), step[5], seal) for step, seal in zip(steps, sealed, strict=True))
+    record_steps(tx, act, steps, seals)
+
+
+def record_steps(tx: WriteTransaction, act: Act, steps: Sequence[MarkStep], ends: Sequence[str] = ()) -> None:
+    """Record steps, and the act that is about them and about the marks with these seals of their ends. No mark is changed."""
+    seals = step_seals((act.id, *step) for step in steps)
+    instant = partial(InstantColumn().process_bind_param, dialect=tx.connection.dialect)
+    rows = ((act.id, *step[:4], instant(step[4]), step[5], seal) for step, seal in zip(steps, seals, strict=True))
     append_rows(tx.connection, STEPS, STEP, [*rows])
     act.members = len(ends) + len(steps)
-    act.digest = hashlib.sha256("".join((*seals, *sealed)).encode()).hexdigest()
+    act.digest = hashlib.sha256("".join((*ends, *seals)).encode()).hexdigest()
     tx.record(act)
 
 

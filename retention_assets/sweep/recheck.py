@@ -328,7 +328,7 @@ class Recheck:
         return going | verdicts_of(Fate.KEPT, kept) | verdicts_of(Fate.COMES_BACK, back)
 
     def _check_replays(self, log: Log, marks: pa.Table, store: Store) -> dict[int, Verdict]:
-        # What no policy in force selects any more goes with that sentence: whoever orders it decides.
+        # A mark that no policy in force selects goes with NOT_SELECTED as its reason: whoever ordered the replay decides by it.
         judged, holds = self._rows_about(log, marks), tuple(self.keepers.in_force(self.as_of, in_purged_realms=False))
         positions = judged.positions(marks)
         missing, marks = marks.filter(pa.array(positions < 0)), marks.filter(pa.array(positions >= 0))

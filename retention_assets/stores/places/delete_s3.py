@@ -33,7 +33,7 @@ _DRIVERS = {"aiobotocore", "aiohttp", "asyncio", "botocore", "urllib3"}
 
 
 class _PassingFault(Exception):
-    """Some keys of a request were refused for a reason that passes."""
+    """Refusal of some keys of a bulk request, for a reason that passes: they are sent again."""
 
 
 DELETE_PATIENCE = RetryPolicy(lambda fault: isinstance(fault, _PassingFault), attempts=6, pause=0.2, growth=2, longest=5)

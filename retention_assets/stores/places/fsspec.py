@@ -66,7 +66,7 @@ def time_in_ns(time: object) -> int | None:
 
 @dataclass(frozen=True)
 class NamesShare:
-    """One of `count` shares of the names in the root, each name with everything below it. A hash selects them."""
+    """Share, one of `count`, of the names in the root, each with everything below it; a hash of the name tells which."""
 
     number: int
     count: int

@@ -58,7 +58,7 @@ _PIECE = 128
 
 @dataclass(frozen=True)
 class TreeShare:
-    """One of `count` shares of the names on one level of the tree, with everything below them, and of the files above it.
+    """Share, one of `count`, of the names on one level of the tree, with everything below them, and of the files above it.
 
     A hash selects the names: this needs no list of folders, and stays complete while folders come and go.
     """
