@@ -2,7 +2,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help check lint format test test-all campaign demo dev docs pictures bench lock clean
+.PHONY: help check lint format test selection test-all campaign demo dev docs pictures bench lock clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -40,6 +40,12 @@ PYTEST := $(WITH_JAVA) SPARK_SUBMIT_OPTS="$$(.ci/class_archive $(BIN)/python "$(
 test: lint ## Lint, types, and every promise once, on Java 17 or 21
 	@export RETENTION_ROUNDS=0.5 && $(PYTEST) -m "not ($(MORE))" --junitxml .venv/tests.xml
 	@$(BIN)/python -m retention_assets_tests.slowest .venv/tests.xml
+
+# What is newer than the list is tried in full until then. The list is taken away first: it would leave out what it is to choose from.
+selection: $(READY) ## Choose anew what `make test` tries, by the lines of the package that each test runs
+	@rm -rf .venv/lines retention_assets_tests/selection.txt
+	@export RETENTION_ROUNDS=0.5 && $(PYTEST) -p retention_assets_tests.selection -m "not ($(MORE))" --junitxml .venv/tests.xml
+	@$(BIN)/python -m retention_assets_tests.selection .venv/tests.xml
 
 # In one go: side by side with what is quick, what is long costs least.
 test-all: lint ## The same with further databases, kills, Pythons, clusters and pages

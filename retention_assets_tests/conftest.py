@@ -22,6 +22,7 @@ from retention_assets.settings import secrets
 from retention_assets_tests.ceph import ceph
 from retention_assets_tests.databases import mariadb, server, store_url, url
 from retention_assets_tests.ledger.templates import make_again
+from retention_assets_tests.selection import name_of, read_list, test_of
 from retention_assets_tests.warm import keep_warm, share_jobs
 
 if TYPE_CHECKING:
@@ -149,14 +150,20 @@ def _mark_the_matrix(items: Iterable[pytest.Item]) -> None:
 
 
 def _mark_all_but_few(items: Iterable[pytest.Item]) -> None:
-    """Mark all cases of a test but the number that its mark `few` names as `matrix`. The others lie apart, and begin anywhere."""
+    """Mark all cases of a test as `matrix` but the number that selection.txt names, or its mark `few`. The others lie apart."""
+    selection = read_list()
     cases = defaultdict[tuple[object, str, int], list[pytest.Item]](list)
     for item in items:
         few = item.get_closest_marker("few")
-        if few and isinstance(item, pytest.Function) and LEFT_OUT.isdisjoint(mark.name for mark in item.iter_markers()):
-            cases[item.parent, item.originalname, few.args[0]].append(item)
+        wanted = selection.get(test_of(name_of(item.nodeid)), few.args[0] if few else None)
+        if (
+            wanted is not None
+            and isinstance(item, pytest.Function)
+            and LEFT_OUT.isdisjoint(mark.name for mark in item.iter_markers())
+        ):
+            cases[item.parent, item.originalname, wanted].append(item)
     for (_, name, wanted), every in cases.items():
-        step = max(1.0, len(every) / wanted)
+        step = max(1.0, len(every) / max(1, wanted))
         begin = crc32(name.encode()) % int(step)
         tried = {begin + int(step * number) for number in range(wanted)}
         for number, item in enumerate(every):
