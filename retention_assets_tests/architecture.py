@@ -193,7 +193,7 @@ BUDGETS: Mapping[str, int] = {
     "exchange": 666,
     "sql": 2_456,
     "ledger": 7_197,
-    "stores": 1_581,
+    "stores": 1_592,
     "stores.places": 2_933,
     "stores.files": 1_434,
     "stores.delta": 2_744,
@@ -206,9 +206,9 @@ BUDGETS: Mapping[str, int] = {
     "pipeline": 2_513,
     "people": 5_529,
     "render": 2_493,
-    "dagster": 3_207,
+    "dagster": 3_204,
     "demo": 821,
-    "retention_assets_tests": 71_674,
+    "retention_assets_tests": 71_854,
 }
 # Measures of the house (`python -m retention_assets_tests.house_measures`). They only fall.
 CEILINGS: Mapping[str, int] = {

@@ -35,8 +35,9 @@ from retention_assets.pipeline.read_tokens import read_begun
 from retention_assets.pipeline.stage import Source, by_folder, parquet, read_datasets, read_output, read_transactions, run_stage
 from retention_assets.policy.durations import text_of
 from retention_assets.policy.sentences import count, there_again
-from retention_assets.stores.protocol import Store, data_finder
+from retention_assets.stores.protocol import Store, data_finder, rows_with_data
 from retention_assets.sweep.admission import MARK_INVARIANTS, SWEPT_INVARIANTS
+from retention_assets.sweep.read import by_dataset
 
 # Assets whose violations end when the dataset is gone. Violations of sweeps stay on record.
 OF_PRESENT_DATASETS = frozenset({"transaction_log", "candidate_marks"})
@@ -211,9 +212,8 @@ def _deleted_and_back(scope: CheckScope) -> Iterator[Violation]:
     stores = scope.run.retention.stores(by_store(names))
     for at in range(0, len(names), _LISTINGS_AT_ONCE):
         rows = _deleted_and_there(scope.ledger, stores, scope.log, names[at : at + _LISTINGS_AT_ONCE])
-        for name in rows["dataset"].unique().sort().to_pylist():
-            transactions = rows.filter(pc.equal(rows["dataset"], name))["transaction"].to_pylist()
-            yield Violation(name, there_again(name, transactions), len(transactions))
+        for name, own in sorted(by_dataset(rows).items()):
+            yield Violation(name, there_again(name, own["transaction"].to_pylist()), len(own))
 
 
 def _deleted_and_there(ledger: Ledger, stores: Mapping[str, Store], log: Sequence[Source], names: Sequence[str]) -> pa.Table:
@@ -228,10 +228,7 @@ def _deleted_and_there(ledger: Ledger, stores: Mapping[str, Store], log: Sequenc
         marks = pa.Table.from_batches([batch])
         # Transactions that another run has swept since the log was read were still there then.
         marks = marks.filter(pc.less(marks["changed_at"], pa.scalar(begun, marks.schema.field("changed_at").type)))
-        for name in marks["dataset"].unique().to_pylist():
-            rows = marks.filter(pc.equal(marks["dataset"], name))
-            back = pa.array(finders[name](rows["transaction"].to_pylist()), pa.string())
-            there.append(rows.filter(pc.is_in(rows["transaction"], back)))
+        there.append(rows_with_data(marks, finders.__getitem__))
     marks = pa.concat_tables(there)
     # what is set aside was not deleted, so nothing is back
     marks = marks.filter(pc.invert(pc.is_in(marks["outcome"], pa.array(UNDELETED))))

@@ -37,11 +37,12 @@ from retention_assets.stores.dry_run import RecordingStore
 from retention_assets.stores.iceberg.settings import IcebergSettings
 from retention_assets.stores.logs import ChosenDatasets, choose_datasets
 from retention_assets.stores.objects.settings import ObjectsSettings
-from retention_assets.stores.protocol import Store, StoreFailed, call_store, data_finder, error_text
+from retention_assets.stores.protocol import Store, StoreFailed, call_store, data_finder, error_text, rows_with_data
 from retention_assets.stores.remembered import RememberingStore
 from retention_assets.sweep.admission import Admission, Door, Question, Refusal
 from retention_assets.sweep.dataset_sweep import SweepResult
 from retention_assets.sweep.engine import Sweeper
+from retention_assets.sweep.read import by_dataset
 
 _ACTOR = "rehearsal"
 
@@ -128,10 +129,9 @@ class Rehearsal:
         """Amount in a log that was not swept. What was swept and is there again is noted."""
         rows, swept = log.transactions, known.filter(known["swept"])
         gone = swept.filter(pa.array(is_in_log(swept, rows)))
-        for name in pc.unique(gone["dataset"]).to_pylist():
-            listed = gone.filter(pc.equal(gone["dataset"], name))["transaction"].to_pylist()
-            if there := data_finder(self.stores.get(store_of(name)), name)(listed):
-                self._back[name] = f"{name}: {there_again(name, sorted(there))}."
+        there = rows_with_data(gone, lambda name: data_finder(self.stores.get(store_of(name)), name))
+        for name, rows_back in by_dataset(there).items():
+            self._back[name] = f"{name}: {there_again(name, sorted(rows_back['transaction'].to_pylist()))}."
         return amount_of(rows.filter(pc.invert(pc.is_in(keys_of(rows), value_set=keys_of(gone)))).select(["bytes"]))
 
     def marking_time(self) -> datetime:

@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import Any, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from retention_assets.errors import BadInput, Refused
 from retention_assets.outcomes import Order, Outcome
@@ -435,6 +436,16 @@ def data_finder(store: Store | None, dataset: str) -> FindData:
         if store:
             return call_store(store, lambda: store.data_finder(dataset))
     return lambda _: []
+
+
+def rows_with_data(rows: pa.Table, finders: Callable[[str], FindData]) -> pa.Table:
+    """Rows of those transactions whose data is there, by the finder of each dataset."""
+    found = [rows.slice(0, 0)]
+    for name in pc.unique(rows["dataset"]).to_pylist():
+        own = rows.filter(pc.equal(rows["dataset"], name))
+        there = finders(name)(own["transaction"].to_pylist())
+        found.append(own.filter(pc.is_in(own["transaction"], pa.array(there, pa.string()))))
+    return pa.concat_tables(found)
 
 
 # separators in the text of a place: before its identity, if it has one, and before the number of its folder
