@@ -42,7 +42,7 @@ from retention_assets.frames.views.history import History
 from retention_assets.frames.views.scope import FAR, ScopeColumns, ScopeTable, view_roots
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.histories import UNDELETED, TransactionLife, message_about
-from retention_assets.ledger.mark_rows import MARK_ROWS
+from retention_assets.ledger.mark_rows import MARK_ROWS, OPENED
 from retention_assets.policy.durations import from_micros, micros, minute_in_utc, text_of
 from retention_assets.policy.model import Keeper, Policy
 from retention_assets.policy.selection import PERIODS
@@ -230,7 +230,7 @@ def _summary_of_object(kind: str, attributes: Mapping[str, str]) -> str | None:
 
 def _summary_of_marked(explanation: Explanation, life: TransactionLife) -> str:
     status = life.mark.status if life.mark else ""
-    if status not in ("MARKED", "SWEEPING", "SWEPT"):
+    if status not in LIVING:
         return explanation.summary
     if explanation.verdict != "mark":
         again = " It is marked. The sweep checks again, and spares it if that is still so."
@@ -434,7 +434,7 @@ def _count(rows: pa.Table, column: str) -> dict[str, tuple[int, int]]:
 
 
 def _next_due(marks: pa.Table, fates: Fates, stay: Collection[str]) -> tuple[dict[str, Any], ...]:
-    waiting = marks.filter(pc.is_in(marks["status"], pa.array(["MARKED", "SWEEPING"])))
+    waiting = marks.filter(pc.is_in(marks["status"], pa.array(OPENED)))
     batches = waiting.sort_by([("due_at", "ascending"), ("id", "ascending")]).to_batches(1_000)
     rows = (row for batch in batches for row in batch.to_pylist() if row["transaction"] not in stay)
     due = ({**row, "due_at": fate.at} for row in rows if (fate := fates.of(row)).goes)
@@ -449,4 +449,4 @@ def _why(row: Mapping[str, Any]) -> str:
     if (swept := _SWEPT_SENTENCES.get(row["state"])) is not None:
         return swept
     reasons = " ".join(Reason[reason["code"]].text(reason["witness"]) or "" for reason in row["reasons"]).strip()
-    return f"{SCHEDULED} {reasons}" if row["state"] in ("MARKED", "SWEEPING") else reasons
+    return f"{SCHEDULED} {reasons}" if row["state"] in OPENED else reasons

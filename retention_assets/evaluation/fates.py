@@ -15,6 +15,7 @@ import pyarrow as pa
 from retention_assets.evaluation.keepers import Keepers
 from retention_assets.frames.log import keepers_about, selects_name, sums_by
 from retention_assets.ledger import Ledger
+from retention_assets.ledger.mark_rows import OPENED
 from retention_assets.ledger.states import PendingGroup
 from retention_assets.policy.book import Stored, item_of
 from retention_assets.policy.model import Hold, Keeper, Policy, RetainRule
@@ -37,7 +38,7 @@ class Fate:
 
     @property
     def goes(self) -> bool:
-        return self.status in ("MARKED", "SWEEPING") and self.hold is None and self.spared is None
+        return self.status in OPENED and self.hold is None and self.spared is None
 
     @property
     def message(self) -> str | None:
@@ -96,7 +97,7 @@ class Fates:
         return groups
 
     def _groups_of_marks(self, ledger: Ledger, datasets: Iterable[str]) -> Iterator[PendingGroup]:
-        for batch in ledger.marks.read(datasets, ("MARKED", "SWEEPING")):
+        for batch in ledger.marks.read(datasets, OPENED):
             rows = pa.Table.from_batches([batch])
             marks = zip(rows["dataset"].to_pylist(), rows["transaction"].to_pylist(), strict=True)
             rows = rows.append_column("held", pa.array([self._hold_on(*mark) is not None for mark in marks]))
@@ -109,7 +110,7 @@ class Fates:
 
     def of(self, mark: Mapping[str, Any], outcome: str | None = None, until: datetime | None = None) -> Fate:
         status, due_at = mark["status"], mark["due_at"]
-        hold = self._hold_on(mark["dataset"], mark["transaction"]) if status in ("MARKED", "SWEEPING") else None
+        hold = self._hold_on(mark["dataset"], mark["transaction"]) if status in OPENED else None
         at = due_at
         if status == "MARKED":
             at = self._due_of(*(mark[name] for name in ("dataset", "policy", "policy_version", "marked_at", "due_at")))

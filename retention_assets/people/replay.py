@@ -71,7 +71,7 @@ class ReplayRequest(RecordedRequest):
 
 
 @dataclass
-class Found:
+class ThereAgain:
     """Transactions that are there again, by mark: what goes, and what stays and why; and why datasets could not be asked."""
 
     going: dict[int, dict[str, Any]] = field(default_factory=dict)
@@ -107,11 +107,11 @@ def replay(request: ReplayRequest, environment: Environment) -> Result:
         return _result(found, plan=True) if request.plan else _carry_out(request, environment, ledger, found)
 
 
-def _look(request: ReplayRequest, environment: Environment, ledger: Ledger) -> Found:
+def _look(request: ReplayRequest, environment: Environment, ledger: Ledger) -> ThereAgain:
     if request.whatever_policies_say != bool(request.reason):
         remedy = "Give both `--whatever-policies-say` and `--reason`, or none of them."
         raise BadInput(Problem("a reason is for what goes whatever policies say", key="reason", remedy=remedy))
-    names, found = DatasetFilter(request.datasets).select(ledger.trash.swept_datasets()), Found()
+    names, found = DatasetFilter(request.datasets).select(ledger.trash.swept_datasets()), ThereAgain()
     due_by, stores = ledger.clock.due_by(request.as_of), environment.stores(by_store(names))
     rulebook = foreseen_rulebook(ledger, environment.settings, due_by)
     recheck = Recheck(ledger, environment.settings, due_by, rulebook.keepers, files=rulebook.files, book=rulebook.in_force)
@@ -128,7 +128,7 @@ def _look(request: ReplayRequest, environment: Environment, ledger: Ledger) -> F
     return found
 
 
-def _find(recheck: Recheck, store: Store, share: Sequence[str], takes_all: bool, found: Found) -> None:
+def _find(recheck: Recheck, store: Store, share: Sequence[str], takes_all: bool, found: ThereAgain) -> None:
     ledger, deleted = recheck.ledger, recheck.ledger.marks.swept(share)
     deleted = deleted.filter(pc.is_in(deleted["outcome"], pa.array(GONE)))
     own = {name: deleted.filter(pc.equal(deleted["dataset"], name)) for name in share}
@@ -169,7 +169,7 @@ def _there_again(recheck: Recheck, store: Store, reading: DatasetReading, delete
     return {mark: "" if is_there[name] else _ANOTHER for name, mark in newest.items() if is_there[name] or tells}
 
 
-def _carry_out(request: ReplayRequest, environment: Environment, ledger: Ledger, found: Found) -> Result:
+def _carry_out(request: ReplayRequest, environment: Environment, ledger: Ledger, found: ThereAgain) -> Result:
     rulebook, actor = load_rules(ledger, environment, request.actor, request.as_of), request.actor
     names = {row["dataset"] for row in found.going.values()} | found.refused.keys()
     stores = environment.stores(by_store(names))
@@ -191,7 +191,7 @@ def _carry_out(request: ReplayRequest, environment: Environment, ledger: Ledger,
     return _result(found)
 
 
-def _result(found: Found, plan: bool = False) -> Result:
+def _result(found: ThereAgain, plan: bool = False) -> Result:
     going, staying = [*found.going.values()], [*found.stays.values()]
     size, words = sum(row["bytes"] or 0 for row in going), f"{'There' if plan else 'Deleted'} again"
     failures = [f"{name} was not swept: {why}" for name, why in found.refused.items()]
