@@ -37,7 +37,6 @@ from retention_assets.policy.durations import text_of
 from retention_assets.policy.sentences import count, there_again
 from retention_assets.stores.protocol import Store, data_finder, rows_with_data
 from retention_assets.sweep.admission import MARK_INVARIANTS, SWEPT_INVARIANTS
-from retention_assets.sweep.read import by_dataset
 
 # Assets whose violations end when the dataset is gone. Violations of sweeps stay on record.
 OF_PRESENT_DATASETS = frozenset({"transaction_log", "candidate_marks"})
@@ -212,8 +211,10 @@ def _deleted_and_back(scope: CheckScope) -> Iterator[Violation]:
     stores = scope.run.retention.stores(by_store(names))
     for at in range(0, len(names), _LISTINGS_AT_ONCE):
         rows = _deleted_and_there(scope.ledger, stores, scope.log, names[at : at + _LISTINGS_AT_ONCE])
-        for name, own in sorted(by_dataset(rows).items()):
-            yield Violation(name, there_again(name, own["transaction"].to_pylist()), len(own))
+        # not `by_dataset`: marks are read in no order, so those of one dataset may lie apart
+        for name in rows["dataset"].unique().sort().to_pylist():
+            transactions = rows.filter(pc.equal(rows["dataset"], name))["transaction"].to_pylist()
+            yield Violation(name, there_again(name, transactions), len(transactions))
 
 
 def _deleted_and_there(ledger: Ledger, stores: Mapping[str, Store], log: Sequence[Source], names: Sequence[str]) -> pa.Table:

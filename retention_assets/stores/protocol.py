@@ -439,7 +439,7 @@ def data_finder(store: Store | None, dataset: str) -> FindData:
 
 
 def rows_with_data(rows: pa.Table, finders: Callable[[str], FindData]) -> pa.Table:
-    """Rows of those transactions whose data is there, by the finder of each dataset."""
+    """Rows of those transactions whose data is there, by the finder of each dataset; one dataset after another."""
     found = [rows.slice(0, 0)]
     for name in pc.unique(rows["dataset"]).to_pylist():
         own = rows.filter(pc.equal(rows["dataset"], name))
