@@ -7,7 +7,7 @@ import signal
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,7 +22,7 @@ from retention_assets.settings import secrets
 from retention_assets_tests.ceph import ceph
 from retention_assets_tests.databases import mariadb, server, store_url, url
 from retention_assets_tests.ledger.templates import make_again
-from retention_assets_tests.selection import name_of, read_list, test_of
+from retention_assets_tests.selection import name_of, read_list, without_case
 from retention_assets_tests.warm import keep_warm, share_jobs
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ _SLOWEST = (
 _DATABASES = ("sqlite", "postgresql", "mariadb", "mysql")
 
 # What `make test` leaves out, as in the Makefile.
-LEFT_OUT = {"matrix", "kill", "program", "cluster", "screen", "large"}
+LEFT_OUT = {"again", "matrix", "kill", "program", "cluster", "screen", "large"}
 
 # Half of what tests wait for is a disk that promises to keep what nobody wants kept. The suite needs a GiB or two.
 _MEMORY, _ROOM = Path("/dev/shm"), 4 * 1024**3
@@ -123,7 +123,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     gone = [str(path) for path in (*long, *places) if not path.exists()]
     assert not gone, gone
     _mark_the_matrix(items)
-    _mark_all_but_few(items)
+    _mark_all_but(_few_of, pytest.mark.matrix, items)
+    selection = read_list()
+    _mark_all_but(lambda item: selection.get(without_case(name_of(item.nodeid))), pytest.mark.again, items)
     # A path is looked at once, not once for each of ten thousand tests.
     orders = {path: places.get(path, len(places)) for path in {item.path for item in items}}
     long_ones = {path for path in orders if long & {path, *path.parents}}
@@ -149,26 +151,31 @@ def _mark_the_matrix(items: Iterable[pytest.Item]) -> None:
             by_database[database].add_marker(pytest.mark.matrix)
 
 
-def _mark_all_but_few(items: Iterable[pytest.Item]) -> None:
-    """Mark all cases of a test as `matrix` but the number that selection.txt names, or its mark `few`. The others lie apart."""
-    selection = read_list()
+def _few_of(item: pytest.Item) -> int | None:
+    few = item.get_closest_marker("few")
+    return few.args[0] if few else None
+
+
+def _mark_all_but(
+    wanted: Callable[[pytest.Item], int | None], mark: pytest.MarkDecorator, items: Iterable[pytest.Item]
+) -> None:
+    """Mark all cases of a test but so many as are wanted; None: all are. The others lie apart, and begin anywhere."""
     cases = defaultdict[tuple[object, str, int], list[pytest.Item]](list)
     for item in items:
-        few = item.get_closest_marker("few")
-        wanted = selection.get(test_of(name_of(item.nodeid)), few.args[0] if few else None)
+        number = wanted(item)
         if (
-            wanted is not None
+            number is not None
             and isinstance(item, pytest.Function)
-            and LEFT_OUT.isdisjoint(mark.name for mark in item.iter_markers())
+            and LEFT_OUT.isdisjoint(own.name for own in item.iter_markers())
         ):
-            cases[item.parent, item.originalname, wanted].append(item)
-    for (_, name, wanted), every in cases.items():
-        step = max(1.0, len(every) / max(1, wanted))
+            cases[item.parent, item.originalname, number].append(item)
+    for (_, name, number), every in cases.items():
+        step = max(1.0, len(every) / max(1, number))
         begin = crc32(name.encode()) % int(step)
-        tried = {begin + int(step * number) for number in range(wanted)}
-        for number, item in enumerate(every):
-            if number not in tried:
-                item.add_marker(pytest.mark.matrix)
+        tried = {begin + int(step * at) for at in range(number)}
+        for at, item in enumerate(every):
+            if at not in tried:
+                item.add_marker(mark)
 
 
 @pytest.hookimpl(wrapper=True)

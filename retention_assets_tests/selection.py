@@ -12,11 +12,14 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Generator, Mapping, Sequence
 from heapq import heapify, heappop, heapreplace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from coverage import Coverage, CoverageData
 
 from retention_assets_tests.slowest import times_of
+
+if TYPE_CHECKING:
+    from coverage import Coverage
 
 TESTS = Path(__file__).parent
 LIST, NOTES = TESTS / "selection.txt", TESTS.parent / ".venv" / "lines"
@@ -27,7 +30,8 @@ TWICE = 2
 QUICK, WORTH = 0.15, 0.3
 # Tried whatever other tests run: contracts, one Spark job of each asset, kills, one seed of a campaign, the README as it is typed.
 KEPT = (
-    "test_contract.", "test_house", "test_architecture.", "test_documents.", "sweep.test_killed.", "sweep.test_campaign.", "five_minutes", "one_spark_job",
+    "test_contract.", "test_house", "test_architecture.", "test_documents.", "sweep.test_killed.", "sweep.test_campaign.",
+    "five_minutes", "one_spark_job",
 )  # fmt: skip
 
 
@@ -42,19 +46,21 @@ def name_of(nodeid: str) -> str:
     return ".".join([*Path(path).with_suffix("").parts, *rest.split("::")])
 
 
-def test_of(case: str) -> str:
+def without_case(case: str) -> str:
     return case.partition("[")[0]
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtestloop(session: pytest.Session) -> Generator[None, object, object]:
     """Note which test runs which line, in a file for each worker."""
+    # Imported here: each start of pytest reads the list.
+    from coverage import Coverage
+
     worker = os.environ.get("PYTEST_XDIST_WORKER")
     if worker is None and getattr(session.config.option, "numprocesses", None):
         return (yield)
     NOTES.mkdir(parents=True, exist_ok=True)
     notes = Coverage(str(NOTES / (worker or "main")), source=[str(TESTS.parent / "retention_assets")], config_file=False)
-    notes.erase()
     notes.start()
     session.config.pluginmanager.register(_Contexts(notes))
     try:
@@ -65,7 +71,7 @@ def pytest_runtestloop(session: pytest.Session) -> Generator[None, object, objec
 
 
 class _Contexts:
-    def __init__(self, notes: Coverage) -> None:
+    def __init__(self, notes: "Coverage") -> None:
         self.notes = notes
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -75,6 +81,8 @@ class _Contexts:
 
 
 def lines_by_case(files: Collection[Path]) -> dict[str, set[tuple[str, int]]]:
+    from coverage import CoverageData
+
     found = defaultdict[str, set[tuple[str, int]]](set)
     for file in files:
         data = CoverageData(str(file))
@@ -116,9 +124,13 @@ def choose(seconds: Mapping[str, float], lines: Mapping[str, Collection[tuple[st
 
 
 def write_list(seconds: Mapping[str, float], chosen: Collection[str]) -> None:
-    every, tried, saved = Counter(map(test_of, seconds)), Counter(map(test_of, chosen)), defaultdict[str, float](float)
+    every, tried, saved = (
+        Counter(map(without_case, seconds)),
+        Counter(map(without_case, chosen)),
+        defaultdict[str, float](float),
+    )
     for case in seconds.keys() - chosen:
-        saved[test_of(case)] += seconds[case]
+        saved[without_case(case)] += seconds[case]
     left_out = sorted(test for test in every if saved[test] > WORTH)
     LIST.write_text(HEAD + "".join(f"{test} {tried[test]}\n" for test in left_out), "utf-8")
 

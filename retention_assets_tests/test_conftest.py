@@ -2,11 +2,13 @@
 
 import re
 import signal
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from retention_assets_tests.conftest import LEFT_OUT
+from retention_assets_tests.selection import name_of, read_list, without_case
 
 DATABASES = pytest.mark.parametrize("database", ["postgresql", "sqlite"])
 
@@ -35,6 +37,12 @@ def test_of_many_cases_few_are_tried(request: pytest.FixtureRequest, case: int) 
     tried = [item.name[-2] for item in here if item.get_closest_marker("matrix") is None]
     assert len(tried) == 3
     assert (str(case) in tried) == (request.node.get_closest_marker("matrix") is None)
+
+
+def test_what_the_list_names_is_tried_no_more_often(request: pytest.FixtureRequest) -> None:
+    tried = [item for item in request.session.items if LEFT_OUT.isdisjoint(mark.name for mark in item.iter_markers())]
+    cases, listed = Counter(without_case(name_of(item.nodeid)) for item in tried), read_list()
+    assert {name: cases[name] for name in listed if cases[name] > listed[name]} == {}
 
 
 def test_what_is_left_out_is_what_make_leaves_out() -> None:
