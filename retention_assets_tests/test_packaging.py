@@ -138,6 +138,7 @@ def test_the_wheel_answers_without_the_checkout(installed: Mapping[str, str], tm
     assert shell("retention schema", installed, tmp_path) == (ROOT / "policies" / "schema.json").read_text("utf-8")
 
 
+@pytest.mark.program
 @pytest.mark.long
 @pytest.mark.spark
 def test_the_first_five_minutes_are_as_readme_tells_them(installed: Mapping[str, str], tmp_path: Path) -> None:

@@ -12,9 +12,17 @@ A, B, C = (("module.py", line) for line in (1, 2, 3))
 
 def test_each_line_is_run_by_two_tests_and_quick_ones_are_always_tried() -> None:
     lines = {"quick": {A}, "wide": {A, B}, "dear": {A, B}, "twin": {A}, "alone": {C}}
-    seconds = {"quick": 0.1, "wide": 1.0, "dear": 3.0, "twin": 0.2, "alone": 9.0, "without lines": 5.0}
+    seconds = {"quick": 0.05, "wide": 1.0, "dear": 3.0, "twin": 0.2, "alone": 9.0, "without lines": 5.0}
     assert choose(seconds, lines) == {"quick", "twin", "wide", "dear", "alone"}
     assert choose(seconds, {**lines, "twin": {A, B}}) == {"quick", "twin", "wide", "alone"}
+
+
+def test_what_adds_nothing_to_quick_ones_is_not_tried() -> None:
+    assert choose({"quick": 0.01, "slow": 1.0}, {"quick": {A}, "slow": {A}}) == {"quick", "slow"}
+    assert choose({"quick": 0.01, "too": 0.01, "slow": 1.0}, {"quick": {A}, "too": {A}, "slow": {A}}) == {"quick", "too"}
+
+
+def test_what_is_always_tried_is_known_by_its_name() -> None:
     assert "x.test_killed.test_one" not in choose({"x.test_killed.test_one": 1.0}, {})
     assert "sweep.test_killed.test_one" in choose({"sweep.test_killed.test_one": 1.0}, {})
 
@@ -22,7 +30,7 @@ def test_each_line_is_run_by_two_tests_and_quick_ones_are_always_tried() -> None
 def test_a_list_names_what_is_worth_it_and_how_many_cases_are_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(selection, "LIST", tmp_path / "list.txt")
     assert read_list() == {}
-    write_list({"a.t[1]": 0.2, "a.t[2]": 0.2, "a.t[3]": 0.2, "b.t": 0.2, "c.t": 4.0}, {"a.t[1]"})
+    write_list({"a.t[1]": 0.2, "a.t[2]": 0.2, "a.t[3]": 0.2, "b.t": 0.09, "c.t": 4.0}, {"a.t[1]"})
     assert read_list() == {"a.t": 1, "c.t": 0}
 
 

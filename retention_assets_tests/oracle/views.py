@@ -23,7 +23,7 @@ class ViewRow:
     protected_by: frozenset[str]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Transaction:
     name: str
     ordinal: int
@@ -58,9 +58,13 @@ class Facts:
         self.log = _in_order(history)
         self.path: dict[str, list[Transaction]] = {}
         self.views: dict[str, list[list[Transaction]]] = {}
+        # The view of a branch that has each transaction, counted from the latest view, which is 0.
+        self.place: dict[tuple[str, Transaction], int] = {}
         for branch, head in history.branches.items():
             self.path[branch] = self._path_to(head)
             self.views[branch] = _views(self.path[branch])
+            for index, view in enumerate(reversed(self.views[branch])):
+                self.place |= {(branch, one): index for one in view}
         # A tag is live until it expires; at the very instant of its expiry it is not live any more.
         self.pinned: dict[str, list[Transaction]] = {}
         for tag, (head, expires_at) in history.tags.items():
@@ -97,11 +101,7 @@ class Facts:
         return [branch for branch in self.history.branches if self.holds(branch, one)]
 
     def view_of(self, branch: str, one: Transaction) -> int | None:
-        """Which view of the branch it is in, counted from the latest view, which is 0."""
-        for index, view in enumerate(reversed(self.views[branch])):
-            if one in view:
-                return index
-        return None
+        return self.place.get((branch, one))
 
     def state_at(self, branch: str, one: Transaction) -> list[Transaction]:
         """What a reader of the branch would have needed then: its view from the start up to it."""
