@@ -132,7 +132,7 @@ def _normalized(folder: str) -> str:
 def _newest(files: pafs.FileSystem, place: str) -> datetime | None:
     # by its newest file: folders that are only key prefixes have no time
     infos = files.get_file_info(pafs.FileSelector(place, recursive=True))
-    return max((info.mtime for info in infos if info.type is pafs.FileType.File and info.mtime), default=None)
+    return max((info.mtime for info in infos if info.mtime), default=None)
 
 
 def _folders_of(published: Iterable[Publication], chosen: DatasetFilter) -> dict[str, list[str]]:

@@ -77,7 +77,9 @@ def test_a_warehouse_on_s3_is_written_read_and_cleaned(lake: Lake, s3_server: S3
     foreign = {f"ware/house/transaction_log/{name}/transactions/part.parquet": name for name in ("young", "old")}
     for key in (*foreign, "ware/house/purge_report/last-month/p.html", "ware/house/purge_report/last-week/p.html"):
         s3_server.put(key, b"x")
-    age("ware/house/transaction_log/old/transactions/part.parquet", now() - timedelta(days=1.1))
+    s3_server.put("ware/house/transaction_log/young/earlier.parquet", b"x")
+    for key in ("old/transactions/part.parquet", "young/earlier.parquet"):
+        age(f"ware/house/transaction_log/{key}", now() - timedelta(days=1.1))
     age("ware/house/purge_report/last-month/p.html", now() - timedelta(days=31))
     age("ware/house/purge_report/last-week/p.html", now() - timedelta(days=7))
     config = {"as_of": text_of(MARKED)}

@@ -260,6 +260,13 @@ def test_a_report_is_finished_when_nothing_of_its_set_is_open(marked: Ledger) ->
     assert marked.verify().faults == ()
 
 
+def test_a_mark_made_right_after_the_opening_does_not_keep_the_report_open(marked: Ledger) -> None:
+    swept(marked, day=TODAY)
+    marked.marks.mark(candidates(["L1"]), T0, "evaluation")
+    assert statuses(marked)["L1"] == "MARKED"
+    assert marked.reports.finish_done("sweeper") == [(TODAY, "lake/d")]
+
+
 def test_what_comes_due_after_the_opening_counts_the_next_day(marked: Ledger) -> None:
     marked.marks.mark(candidates(["L1", "L2", "L3"]), T0, "evaluation")
     lease, plan, batch = planned(marked)

@@ -210,7 +210,7 @@ class IcebergReferences(SourceSettings):
 class StoreReferences(SourceSettings):
     """Everything that another store of the same settings lists or reaches."""
 
-    store: Annotated[str, Field(min_length=1)]
+    store: str
     # filled in once the settings of all stores are known
     settings: Annotated[StoreSettings | None, Field(exclude=True, repr=False)] = None
 

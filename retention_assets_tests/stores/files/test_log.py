@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem  # type: ignore[import-untyped]
 
+from retention_assets.clock import Moment
 from retention_assets.errors import BadInput, Refused
 from retention_assets.exchange import ids_in, read_file
 from retention_assets.outcomes import Outcome
@@ -270,6 +271,10 @@ def test_a_question_in_a_sweep_lists_files_anew_when_something_changed(tmp_path:
     lake.put_log("c.jsonl", line("lake/c"))
     assert list(mine.recent_index("lake/a").files) == ["lake/a", "lake/b", "lake/c"]
     assert len(listed) == 3
-    monkeypatch.setattr(log, "_LATELY", -1.0)
-    mine.recent_index("lake/a")
+    times = iter([0.0, 1.0, 1.5, 1.5])
+    monkeypatch.setattr(log, "moment", lambda: Moment(0.0, next(times)))
+    whole = mine.index()
+    assert mine.recent_index("lake/a") is whole
     assert len(listed) == 4
+    mine.recent_index("lake/a")
+    assert len(listed) == 5

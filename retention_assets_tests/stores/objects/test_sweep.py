@@ -28,6 +28,7 @@ from retention_assets_tests.stores.objects.cycle import DUE, UNREFERENCED, Meanw
 from retention_assets_tests.stores.objects.environments import OLD, LocalObjects, write_lines
 
 LATER = OLD + timedelta(days=1)
+STORE_CLOCK = "retention_assets.stores.objects.store.now"
 Happens = Callable[[LocalObjects], object]
 
 
@@ -101,6 +102,50 @@ def test_another_object_under_the_key_is_spared(cycle: ObjectsCycle, happens: Ha
         assert cycle.why("a/one") == "another object now"
     assert outcomes(result) == {Outcome.SPARED: 1, Outcome.DELETED: 2}
     assert cycle.objects.data().keys() == {"a/one"}
+
+
+@pytest.fixture
+def at_midnight(folder: LocalObjects, monkeypatch: pytest.MonkeyPatch) -> ObjectsCycle:
+    """Five marks of two datasets with a batch each; a store is asked before each batch, and what it said yesterday is over."""
+    for key in ("b/one", "b/two"):
+        folder.put(key, b"b")
+    monkeypatch.setattr("retention_assets.sweep.checked.ASKED_LATELY", 0.0)
+    # Nothing else saves an object that is written anew.
+    cycle = ObjectsCycle(folder, {**UNREFERENCED, "sweep": {"every": "0s", "batch": 3}}, delete={"condition": "none"})
+    assert cycle.marks() == 5
+    return cycle
+
+
+def test_a_dataset_that_begins_after_midnight_is_read_again(
+    at_midnight: ObjectsCycle, folder: LocalObjects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def passes(folder: LocalObjects) -> None:
+        folder.put("b/one", b"anew", LATER)
+        monkeypatch.setattr(STORE_CLOCK, lambda: now() + timedelta(days=1))
+
+    results = at_midnight.sweeps(store=meanwhile(at_midnight, passes))
+    assert {name: outcomes(one) for name, one in results.items()} == {
+        "blobs/a": {Outcome.DELETED: 3},
+        "blobs/b": {Outcome.DELETED: 1, Outcome.SPARED: 1},
+    }
+    assert "another transaction of the same name" in at_midnight.why("b/one")
+    assert folder.data() == {"b/one": b"anew"}
+
+
+def test_a_dataset_that_cannot_be_read_again_is_refused_alone(
+    at_midnight: ObjectsCycle, folder: LocalObjects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def passes(_: LocalObjects) -> None:
+        monkeypatch.setattr(STORE_CLOCK, lambda: now() + timedelta(days=1))
+        monkeypatch.setattr(LocalListing, "find", fails)
+
+    def fails(*_: Any) -> Any:
+        raise OSError("the disk is away")
+
+    results = at_midnight.sweeps(store=meanwhile(at_midnight, passes))
+    assert (results["blobs/a"].refused, outcomes(results["blobs/a"])) == (None, {Outcome.DELETED: 3})
+    assert "the disk is away" in str(results["blobs/b"].refused)
+    assert folder.data().keys() == {"b/one", "b/two"}
 
 
 @pytest.mark.parametrize("last", ["", '{"complete": true, "count": 5}\n'])

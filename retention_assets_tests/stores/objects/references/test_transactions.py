@@ -100,9 +100,10 @@ def test_a_store_that_names_no_files_is_refused(tmp_path: Path, kind: str) -> No
         open_references(known.with_others({"x": named}))
 
 
-def test_a_store_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidValue, match="does not exist: x"):
-        settings(tmp_path, {"store": "x"}).with_others({})
+@pytest.mark.parametrize("name", ["x", ""])
+def test_a_store_that_is_not_there_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(InvalidValue, match=f"does not exist: {name}"):
+        settings(tmp_path, {"store": name}).with_others({})
 
 
 def test_files_as_references_need_to_know_where_keys_begin(tmp_path: Path) -> None:
