@@ -7,7 +7,7 @@ import signal
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -123,9 +123,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     gone = [str(path) for path in (*long, *places) if not path.exists()]
     assert not gone, gone
     _mark_the_matrix(items)
-    _mark_all_but(_few_of, pytest.mark.matrix, items)
-    selection = read_list()
-    _mark_all_but(lambda item: selection.get(without_case(name_of(item.nodeid))), pytest.mark.again, items)
+    mark_by_list(read_list(), items)
     # A path is looked at once, not once for each of ten thousand tests.
     orders = {path: places.get(path, len(places)) for path in {item.path for item in items}}
     long_ones = {path for path in orders if long & {path, *path.parents}}
@@ -151,31 +149,21 @@ def _mark_the_matrix(items: Iterable[pytest.Item]) -> None:
             by_database[database].add_marker(pytest.mark.matrix)
 
 
-def _few_of(item: pytest.Item) -> int | None:
-    few = item.get_closest_marker("few")
-    return few.args[0] if few else None
-
-
-def _mark_all_but(
-    wanted: Callable[[pytest.Item], int | None], mark: pytest.MarkDecorator, items: Iterable[pytest.Item]
-) -> None:
-    """Mark all cases of a test but so many as are wanted; None: all are. The others lie apart, and begin anywhere."""
-    cases = defaultdict[tuple[object, str, int], list[pytest.Item]](list)
+def mark_by_list(numbers: Mapping[str, int], items: Iterable[pytest.Item]) -> None:
+    """Mark all cases of a test but so many as are listed, if it is; those that are tried lie apart, and begin anywhere."""
+    cases = defaultdict[str, list[pytest.Item]](list)
     for item in items:
-        number = wanted(item)
-        if (
-            number is not None
-            and isinstance(item, pytest.Function)
-            and LEFT_OUT.isdisjoint(own.name for own in item.iter_markers())
-        ):
-            cases[item.parent, item.originalname, number].append(item)
-    for (_, name, number), every in cases.items():
+        name = without_case(name_of(item.nodeid))
+        if name in numbers and LEFT_OUT.isdisjoint(own.name for own in item.iter_markers()):
+            cases[name].append(item)
+    for name, every in cases.items():
+        number = numbers[name]
         step = max(1.0, len(every) / max(1, number))
         begin = crc32(name.encode()) % int(step)
         tried = {begin + int(step * at) for at in range(number)}
         for at, item in enumerate(every):
             if at not in tried:
-                item.add_marker(mark)
+                item.add_marker(pytest.mark.again)
 
 
 @pytest.hookimpl(wrapper=True)

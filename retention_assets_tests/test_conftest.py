@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from retention_assets_tests.conftest import LEFT_OUT
+from retention_assets_tests.conftest import LEFT_OUT, mark_by_list
 from retention_assets_tests.selection import name_of, read_list, without_case
 
 DATABASES = pytest.mark.parametrize("database", ["postgresql", "sqlite"])
@@ -31,12 +31,13 @@ def test_what_is_about_the_dialect_is_tried_on_each(request: pytest.FixtureReque
 
 
 @pytest.mark.parametrize("case", range(7))
-@pytest.mark.few(3)
-def test_of_many_cases_few_are_tried(request: pytest.FixtureRequest, case: int) -> None:
-    here = [item for item in request.session.items if item.name.startswith("test_of_many_cases_few_are_tried[")]
-    tried = [item.name[-2] for item in here if item.get_closest_marker("matrix") is None]
+def test_of_a_listed_test_so_many_cases_are_tried(request: pytest.FixtureRequest, case: int) -> None:
+    own = without_case(name_of(request.node.nodeid))
+    here = [item for item in request.session.items if without_case(name_of(item.nodeid)) == own]
+    mark_by_list({own: 3}, here)
+    tried = [item.name[-2] for item in here if item.get_closest_marker("again") is None]
     assert len(tried) == 3
-    assert (str(case) in tried) == (request.node.get_closest_marker("matrix") is None)
+    assert (str(case) in tried) == (request.node.get_closest_marker("again") is None)
 
 
 def test_what_the_list_names_is_tried_no_more_often(request: pytest.FixtureRequest) -> None:

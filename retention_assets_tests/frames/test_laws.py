@@ -333,7 +333,6 @@ def _all_or(select: dict) -> dict | str:  # type: ignore[type-arg]
 
 
 @pytest.mark.parametrize("kind", ["branched", "mixed", "records", "objects", "bare"])
-@pytest.mark.few(2)
 def test_no_line_selects_more_than_without_it(kind: str) -> None:
     """In every kind of dataset. What is unfinished needs a line by which it goes at all, and windows replace other lines."""
     rng = random.Random(f"lines {kind}")

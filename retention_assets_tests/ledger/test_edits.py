@@ -476,7 +476,6 @@ def stored(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 @pytest.mark.parametrize(("state", "edit"), sorted({*product(STATES, EDITED)} - _AS_THEY_ARE))
-@pytest.mark.few(12)
 def test_a_sweep_names_a_mark_whose_status_was_edited(stored: Ledger, state: str, edit: str) -> None:
     dataset, transaction = STATES[state]
     where = f"WHERE dataset = '{dataset}' AND \"transaction\" = '{transaction}'"

@@ -159,7 +159,6 @@ def sweepers(ledger: Ledger, names: list[str], in_parts: bool) -> list[tuple[Lea
 
 @pytest.mark.parametrize("by_policy", [False, True], ids=["by name", "by policy"])
 @pytest.mark.parametrize("in_parts", [False, True], ids=["datasets", "parts"])
-@pytest.mark.few(2)
 def test_of_unmarkers_and_sweepers_one_gets_each_mark(ledger: Ledger, in_parts: bool, by_policy: bool) -> None:
     names = [f"T{number}" for number in range(SIDE * PER_SWEEPER)]
     ledger.marks.mark(many(len(names), len(names) if in_parts else PER_SWEEPER), T0, "evaluation")

@@ -222,7 +222,6 @@ WRITES: dict[str, Write] = {
 
 @pytest.mark.parametrize("loss", ["expired", "taken", "given up"])
 @pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
-@pytest.mark.few(6)
 def test_who_lost_the_lease_writes_nothing(marked: Ledger, write: Write, loss: str) -> None:
     lease, plan, batch = planned(marked, holder="first")
     marked.sweeps.begin([lease], [plan], batch[:1])

@@ -322,7 +322,6 @@ def test_of_two_refusals_everybody_is_told_the_first(lake: Lake, run: Run, insta
 
 
 @pytest.mark.parametrize("case", ["the head is ahead", "a policy was edited", "far more than usual would go"])
-@pytest.mark.few(1)
 def test_a_run_of_all_steps_is_told_the_same_as_the_job_that_sweeps(
     case: str, lake: Lake, run: Run, instance: dg.DagsterInstance
 ) -> None:

@@ -54,7 +54,6 @@ def readers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, run
 
 
 @pytest.mark.parametrize("readers", PAGES, indirect=True)
-@pytest.mark.few(4)
 def test_a_page_does_what_it_shows(readers: str, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     printed = ""
     for _, language, name, block in BLOCK.findall(readers):

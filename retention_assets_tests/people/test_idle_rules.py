@@ -32,7 +32,6 @@ def judged(lake: Lake, run: Run, local_spark: None) -> Lake:
     ],
     ids=["case of a policy", "exclude", "blank", "look-alike", "transaction", "one glob of two"],
 )  # fmt: skip
-@pytest.mark.few(3)
 def test_a_name_that_means_nothing_is_said(policy: str, hold: str, sentence: str, judged: Lake, run: Run) -> None:
     judged.says(policy, hold)
     at = ("--as-of", DUE.isoformat())

@@ -126,7 +126,6 @@ OTHER = [is_copied, is_copied_and_removed, is_renamed_and_copied_back, is_put_ba
 
 
 @pytest.mark.parametrize("change", SAME)
-@pytest.mark.few(2)
 def test_a_root_that_was_renamed_or_put_back_is_the_same_place_for_everything(
     change: Callable[[Lake], str], aside: Lake, run: Run
 ) -> None:
@@ -146,7 +145,6 @@ def test_a_root_that_was_renamed_or_put_back_is_the_same_place_for_everything(
 
 
 @pytest.mark.parametrize("first", ["restore", "trash empty", "run"])
-@pytest.mark.few(1)
 def test_a_renamed_root_needs_no_run_before_a_person_uses_its_trash(first: str, aside: Lake, run: Run) -> None:
     root = is_renamed(aside)
     names = ("lake/d", "S1", "S2") if first == "restore" else ("--yes",)
@@ -157,7 +155,6 @@ def test_a_renamed_root_needs_no_run_before_a_person_uses_its_trash(first: str, 
 
 @pytest.mark.parametrize("change", OTHER)
 @pytest.mark.parametrize("freed", ["until", "empty"])
-@pytest.mark.few(2)
 def test_a_copied_root_is_refused_until_it_is_accepted_and_its_trash_goes_on_then(
     change: Callable[[Lake], str], freed: str, aside: Lake, run: Run
 ) -> None:
@@ -260,7 +257,6 @@ def begun(lake: Lake, run: Run) -> Lake:
 
 
 @pytest.mark.parametrize("change", SAME)
-@pytest.mark.few(1)
 def test_what_was_begun_goes_on_in_a_renamed_root_and_is_spared_in_one_put_back(
     change: Callable[[Lake], str], begun: Lake, run: Run
 ) -> None:
@@ -273,7 +269,6 @@ def test_what_was_begun_goes_on_in_a_renamed_root_and_is_spared_in_one_put_back(
 
 
 @pytest.mark.parametrize("change", OTHER)
-@pytest.mark.few(1)
 def test_what_was_begun_in_a_root_of_which_a_copy_is_accepted_is_spared_there(
     change: Callable[[Lake], str], begun: Lake, run: Run
 ) -> None:

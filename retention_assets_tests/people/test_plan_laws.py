@@ -186,7 +186,6 @@ def test_an_iceberg_table_whose_middle_goes_begins_anew_after_it(tmp_path: Path)
 
 @pytest.mark.long
 @pytest.mark.parametrize("begin", [DEMO, DEMO - timedelta(days=88)], ids=["present", "some_of_it_is_still_to_come"])
-@pytest.mark.few(1)
 def test_stores_of_every_kind_live_the_days_that_were_foreseen(begin: datetime, tmp_path: Path) -> None:
     """The demonstration: files, Iceberg tables, aspects and records, some of which no log has any more once they are swept."""
     environment = Environment(load_settings(build_environment(tmp_path / "demo")))

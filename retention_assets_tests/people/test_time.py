@@ -77,7 +77,6 @@ def test_no_command_that_acts_takes_a_time_that_is_still_to_come(lake: Lake, arg
         ("act_housekeeping", 14 * DAY),
     ],
 )
-@pytest.mark.few(2)
 def test_no_job_that_acts_takes_a_time_that_is_still_to_come(
     lake: Lake, job: str, steps: timedelta, instance: dg.DagsterInstance
 ) -> None:

@@ -139,7 +139,6 @@ def begins(lake: Lake, order: Order, *names: str) -> None:
         ("S1 S2 S3 S4 a", ["S2 of ", "S3 of ", "S4 of ", "a of "]),
     ],
 )
-@pytest.mark.few(3)
 def test_a_restore_names_what_is_not_set_aside_and_changes_nothing(
     names: str, sentences: list[str], aside: Lake, run: Run
 ) -> None:
@@ -269,7 +268,6 @@ def test_what_could_not_be_emptied_does_not_go_later(aside: Lake, run: Run) -> N
 
 @pytest.mark.parametrize("command", [("restore", "lake/d", "S1", "S2"), ("trash", "empty")])
 @pytest.mark.parametrize("fault", ["no answer", "no permit", "an error", "stopped"])
-@pytest.mark.few(3)
 def test_what_was_begun_and_could_not_be_done_is_taken_back_at_once(
     command: tuple[str, ...], fault: str, aside: Lake, run: Run, found: Json, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -56,7 +56,6 @@ def plain(table: pa.Table) -> list[dict[str, object]]:
 
 @pytest.mark.spark
 @pytest.mark.parametrize("rows_per_part", [1_000_000, 2500, 200])
-@pytest.mark.few(1)
 def test_parts_of_any_size_give_the_verdicts_of_one_piece(
     rows_per_part: int, log: Log, spark: "SparkSession", tmp_path: Path
 ) -> None:

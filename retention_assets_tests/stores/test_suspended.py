@@ -253,7 +253,6 @@ def goes_on_after_another(
 @pytest.mark.parametrize(
     ("stoppable", "ask"), [(name, ask) for name, (_, asks) in STORES.items() for ask in asks], indirect=["stoppable"]
 )
-@pytest.mark.few(6)
 def test_a_sweeper_that_was_stopped_deletes_nothing_of_what_another_has_spared_since(
     stoppable: Stoppable, ask: int, tmp_path: Path, killed_at_last: list[Any]
 ) -> None:

@@ -74,7 +74,6 @@ class UndoContract:
         assert environment.everything() == before
 
     @pytest.mark.parametrize("act", [Order.SET_ASIDE, Order.RESTORE, Order.DELETE_ASIDE])
-    @pytest.mark.few(1)
     def test_without_a_permit_nothing_moves_and_orders_are_given_again_until_it_lasts(
         self, environment: Environment, undo: "Undo", act: Order
     ) -> None:

@@ -98,7 +98,6 @@ def sweeps(lake: Lake, store: Store) -> dict[Outcome, int]:
         pytest.param(lambda lake: lake.change_realm("beta", "PURGING"), set(), "", id="another realm"),
     ],
 )
-@pytest.mark.few(7)
 def test_what_people_say_between_batches_is_heard(
     marked: Lake, happens: Happens, stay: set[str], why: str, guards: bool, left: bool
 ) -> None:
@@ -208,7 +207,6 @@ def purging(tmp_path_factory: pytest.TempPathFactory) -> Lake:
 
 
 @pytest.mark.parametrize("status", ["ACTIVE", "INACTIVE", "PURGED", "PURGING"])
-@pytest.mark.few(6)
 def test_only_a_realm_that_is_still_being_purged_is_swept_any_further(
     purging: Lake, tmp_path: Path, status: str, guards: bool, left: bool
 ) -> None:

@@ -60,7 +60,6 @@ def swept(lake: Lake, instance: dg.DagsterInstance, **form: Any) -> int:
         (0, 11, 10, True),
     ],
 )
-@pytest.mark.few(3)
 def test_ten_times_the_largest_day_takes_nothing(
     days: int, old: int, size: int, goes: bool, tmp_path: Path, instance: dg.DagsterInstance
 ) -> None:
@@ -91,7 +90,6 @@ def test_a_quiet_month_is_forgotten(tmp_path: Path, instance: dg.DagsterInstance
     [("off", True), ({"usual": 11}, True), ({"usual": 100, "share": 0.9}, True), ({"usual": 100, "share": 0.5}, False)],
 )
 @pytest.mark.usefixtures("local_spark")
-@pytest.mark.few(2)
 def test_settings_say_how_much_is_usual(settings: object, goes: bool, tmp_path: Path, instance: dg.DagsterInstance) -> None:
     lake = due_now(lake_of_days(tmp_path, 7), 11)
     lake.configures(brake=settings)

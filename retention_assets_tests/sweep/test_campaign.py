@@ -51,7 +51,6 @@ OBJECTS = PAIRS if MANY else PAIRS[:1]
 
 @pytest.mark.long
 @pytest.mark.parametrize(("kind", "ledger"), SWEEPS)
-@pytest.mark.few(2)
 def test_whatever_happens_to_sweepers_nothing_held_goes_and_everything_else_does(
     kind: str, ledger: str, server: str, tmp_path: Path
 ) -> None:

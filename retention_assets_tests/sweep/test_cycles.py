@@ -187,7 +187,6 @@ def each(events: Iterable[str], kinds: Iterable[str]) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("cycle", "event"), each(GRACE, KINDS), indirect=["cycle"])
-@pytest.mark.few(6)
 def test_what_is_kept_in_the_grace_stays_and_has_a_grace_of_its_own_once_that_is_over(cycle: Cycle, event: str) -> None:
     begins, ends, why = GRACE[event]
     begins(cycle)
@@ -212,7 +211,6 @@ def test_what_is_kept_in_the_grace_stays_and_has_a_grace_of_its_own_once_that_is
     assert (cycle.data(), cycle.verified()) == (newest_alone(cycle), ())
 
 
-@pytest.mark.few(2)
 def test_what_is_committed_in_the_grace_lets_nothing_more_go_and_the_next_evaluation_marks_it(cycle: Cycle) -> None:
     cycle.kept.commit(cycle.dataset)
     assert outcomes(cycle) == {Outcome.DELETED: len(cycle.due)}
@@ -224,7 +222,6 @@ def test_what_is_committed_in_the_grace_lets_nothing_more_go_and_the_next_evalua
     assert (cycle.data(), cycle.verified()) == (newest_alone(cycle), ())
 
 
-@pytest.mark.few(2)
 def test_what_was_dropped_in_the_grace_is_swept_of_no_store(cycle: Cycle) -> None:
     cycle.kept.drop(cycle.dataset)
     there = cycle.data()
@@ -237,7 +234,6 @@ def test_what_was_dropped_in_the_grace_is_swept_of_no_store(cycle: Cycle) -> Non
     assert cycle.verified() == ()
 
 
-@pytest.mark.few(2)
 def test_one_that_can_not_be_deleted_keeps_no_other_and_goes_with_the_next_run(cycle: Cycle) -> None:
     with cycle.kept.broken(cycle.dataset, one_of(cycle)):
         result = cycle.sweeps()[cycle.dataset]
@@ -258,7 +254,6 @@ def test_one_that_can_not_be_deleted_keeps_no_other_and_goes_with_the_next_run(c
 @pytest.mark.parametrize(
     ("act", "held"), [(ORDERS, True), (SETTLES, False), (SETTLES, True)], ids=["not deleted, held", "deleted", "deleted, held"]
 )
-@pytest.mark.few(5)
 def test_what_a_killed_sweep_had_begun_is_finished_and_what_is_left_of_it_is_kept_if_it_is_held(
     cycle: Cycle, act: str, held: bool
 ) -> None:
@@ -280,7 +275,6 @@ def test_what_a_killed_sweep_had_begun_is_finished_and_what_is_left_of_it_is_kep
     assert cycle.verified() == ()
 
 
-@pytest.mark.few(2)
 def test_what_was_begun_and_is_made_again_is_spared_at_the_latest_by_the_hold_that_is_named(cycle: Cycle) -> None:
     cycle.dies_before(ORDERS)
     one = min(name for name, status in cycle.statuses().items() if status == "SWEEPING")
@@ -304,7 +298,6 @@ def test_what_was_begun_and_is_made_again_is_spared_at_the_latest_by_the_hold_th
     assert (cycle.data(), cycle.verified()) == (newest_alone(cycle), ())
 
 
-@pytest.mark.few(2)
 def test_what_a_backup_brought_back_goes_by_no_mark_and_with_nothing_else(kinds: Kinds, cycle: Cycle) -> None:
     kinds.back_up()
     assert outcomes(cycle) == {Outcome.DELETED: len(cycle.due)}
@@ -419,7 +412,6 @@ def test_a_replay_that_is_killed_between_any_two_writes_is_finished_by_the_next_
     assert back.report()["replayed"] == 9 * len(back.due)
 
 
-@pytest.mark.few(2)
 def test_what_is_made_again_after_its_sweep_goes_by_its_own_mark_alone(cycle: Cycle) -> None:
     assert outcomes(cycle) == {Outcome.DELETED: len(cycle.due)}
     cycle.kept.make_again(cycle.dataset, one_of(cycle))
@@ -444,7 +436,6 @@ def counts(cycle: Cycle, at: timedelta = timedelta()) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("event", ["nothing", "narrowed policy", "another under its name", "dropped"])
-@pytest.mark.few(5)
 def test_what_is_set_aside_goes_for_good_when_its_time_is_over_whatever_became_of_its_name(aside: Cycle, event: str) -> None:
     size = counts(aside)["bytes_set_aside"]
     assert counts(aside) == {"to_delete": len(aside.due), "set_aside": len(aside.due), "bytes_set_aside": size}
@@ -469,7 +460,6 @@ def test_what_is_set_aside_goes_for_good_when_its_time_is_over_whatever_became_o
 
 
 @pytest.mark.parametrize("kind", ["files", "delta", "iceberg"])
-@pytest.mark.few(1)
 def test_nothing_is_restored_into_what_is_not_there_until_it_is_there(kinds: Kinds, kind: str) -> None:
     cycle = kinds.cycle(kind, "undo: 14d, ")
     cycle.sweeps()
@@ -486,7 +476,6 @@ def test_nothing_is_restored_into_what_is_not_there_until_it_is_there(kinds: Kin
     assert cycle.verified() == ()
 
 
-@pytest.mark.few(2)
 def test_what_is_restored_is_as_it_was_and_is_marked_anew_once_its_hold_is_released(aside: Cycle) -> None:
     first, second, *others = aside.due
     hold = Hold.model_validate(
@@ -509,7 +498,6 @@ def test_what_is_restored_is_as_it_was_and_is_marked_anew_once_its_hold_is_relea
 
 
 @pytest.mark.parametrize(("aside", "keeper"), each(KEEPERS, KINDS[:4]), indirect=["aside"])
-@pytest.mark.few(3)
 def test_a_keeper_stops_the_final_deletion_until_it_ends(aside: Cycle, keeper: str) -> None:
     begins, ends, _ = KEEPERS[keeper]
     begins(aside)
@@ -524,7 +512,6 @@ def test_a_keeper_stops_the_final_deletion_until_it_ends(aside: Cycle, keeper: s
     assert (aside.kept.trash(), aside.data(), aside.verified()) == (set(), aside.without_due(), ())
 
 
-@pytest.mark.few(2)
 def test_what_goes_early_is_what_nothing_keeps_and_the_rest_can_come_back(aside: Cycle) -> None:
     first, second = aside.due[:2]
     aside.hold(aside.dataset, second)
@@ -539,7 +526,6 @@ def test_what_goes_early_is_what_nothing_keeps_and_the_rest_can_come_back(aside:
 
 
 @pytest.mark.parametrize("aside", ["files", "objects", "delta"], indirect=True)
-@pytest.mark.few(1)
 def test_what_somebody_took_out_of_the_trash_is_not_called_deleted(aside: Cycle, kinds: Kinds) -> None:
     """Nor is it once more: a person says `trash forget`."""
     for folder in kinds.root.rglob(".retention-trash"):
@@ -554,7 +540,6 @@ def test_what_somebody_took_out_of_the_trash_is_not_called_deleted(aside: Cycle,
 
 @pytest.mark.parametrize("kind", KINDS[:4])
 @pytest.mark.parametrize("moved", [False, True])
-@pytest.mark.few(3)
 def test_what_was_begun_to_be_set_aside_and_is_needed_again_comes_back(kinds: Kinds, kind: str, moved: bool) -> None:
     cycle = kinds.cycle(kind, "undo: 14d, ")
     cycle.dies_before(SETTLES if moved else ORDERS)
@@ -566,7 +551,6 @@ def test_what_was_begun_to_be_set_aside_and_is_needed_again_comes_back(kinds: Ki
 
 
 @pytest.mark.parametrize("kind", KINDS[:4])
-@pytest.mark.few(2)
 def test_what_was_begun_stays_begun_while_its_store_fails(kinds: Kinds, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is set aside, and a new plan would look for it in another folder of the trash."""
     cycle = kinds.cycle(kind, "undo: 14d, ")

@@ -62,7 +62,6 @@ def made(kind: str, folder: Path, url: str, server: str = "") -> Cycle:
 
 
 @pytest.mark.parametrize("kind", ENVIRONMENTS)
-@pytest.mark.few(2)
 def test_parts_that_are_swept_at_once_do_what_one_sweep_does(kind: str, server: str, tmp_path: Path) -> None:
     parted = made(kind, tmp_path, new_schema(server), server)
     held = parted.due[4]
@@ -110,7 +109,6 @@ def test_versions_of_an_urn_go_with_each_other_whoever_is_faster(server: str, tm
 
 
 @pytest.mark.parametrize("kind", ["files", "objects", "records"])
-@pytest.mark.few(1)
 def test_a_part_that_is_swept_while_another_is_in_the_middle_of_a_batch_disturbs_it_in_nothing(
     kind: str, server: str, tmp_path: Path
 ) -> None:
@@ -219,7 +217,6 @@ def killed(parted: Cycle, part: DatasetPart, last: int) -> None:
 
 # Before it has begun a batch, in the middle of it, and before it has settled it.
 @pytest.mark.parametrize("last", [36, 45, 51])
-@pytest.mark.few(1)
 def test_a_part_that_is_killed_is_finished_by_its_next_attempt(parted: Cycle, last: int) -> None:
     with parted.opened() as ledger, parted.dealt(ledger, 2) as (first, second):
         killed(parted, first, last)

@@ -33,7 +33,6 @@ ANOTHER = [
 
 @pytest.mark.parametrize("left", [False, True], ids=["fresh", "left"])
 @pytest.mark.parametrize("changes", ANOTHER)
-@pytest.mark.few(3)
 def test_what_was_made_anew_under_a_marked_id_is_spared_and_has_a_grace_of_its_own(
     lake: Lake, changes: dict[str, Any], left: bool
 ) -> None:

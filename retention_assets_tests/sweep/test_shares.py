@@ -140,7 +140,6 @@ def hold_of_another_folder(lake: Lake, dataset: str) -> None:
 
 @pytest.mark.parametrize("held", ["lake/c", "lake/b"])
 @pytest.mark.parametrize("hold", [Lake.hold, hold_of_a_file, hold_of_another_folder])
-@pytest.mark.few(3)
 def test_a_hold_between_slices_keeps_what_comes_after(
     marked: Lake, monkeypatch: pytest.MonkeyPatch, hold: Callable[[Lake, str], None], held: str
 ) -> None:
@@ -172,7 +171,6 @@ class Killed(BaseException):
     "kind", ["INSERT INTO planned", "INSERT INTO batches", "UPDATE marks", "UPDATE reports", "UPDATE plans"]
 )
 @pytest.mark.parametrize("after", [0, 1, 2])
-@pytest.mark.few(5)
 def test_a_share_whose_sweeper_ends_at_a_write_is_finished_by_the_next(marked: Lake, kind: str, after: int) -> None:
     """Also by a plan, a batch or an outcome that is written for some datasets only: there is no such thing."""
     left = after

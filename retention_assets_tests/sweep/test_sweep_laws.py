@@ -55,7 +55,6 @@ def judged(history: History, policy: Policy, holds: Sequence[Hold]) -> Mapping[s
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.few(2)
 def test_whatever_happens_in_the_grace_only_what_is_still_justified_goes(seed: int, tmp_path: Path) -> None:
     rng = random.Random(f"sweep {seed}")
     random_ones = (random_history(rng, f"lake/d{number}") for number in range(DATASETS))

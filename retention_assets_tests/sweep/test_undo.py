@@ -157,7 +157,6 @@ BRANCHES: dict[str, Callable[[Lake], object]] = {
 
 @pytest.mark.parametrize("act", BRANCHES)
 @pytest.mark.parametrize("days", [1, 14], ids=["in the window", "at its end"])
-@pytest.mark.few(2)
 def test_what_protects_it_anew_brings_it_back_in_the_next_run(act: str, days: int, swept: Lake) -> None:
     """Each transaction is a SNAPSHOT: nothing but S2 is in the view."""
     BRANCHES[act](swept)
@@ -247,7 +246,6 @@ def test_what_its_policy_may_take_from_a_latest_view_is_not_kept_by_latest_views
 
 @pytest.mark.parametrize("status", ["ACTIVE", "INACTIVE", "PURGING"])
 @pytest.mark.parametrize("moved", [False, True], ids=["of the realm", "of another realm by now"])
-@pytest.mark.few(3)
 def test_a_purge_asks_its_realm_and_no_branch(status: str, moved: bool, tmp_path: Path, url: str) -> None:
     lake = Lake(tmp_path, url, UNDO).configures(realms={"min_grace": "0s", "confirm": "no-grace", "undo": "14d"}).has(FIVE)
     lake.belongs("acme")
@@ -321,7 +319,6 @@ def test_what_was_begun_and_cannot_be_brought_back_stays_begun(lake: Lake) -> No
 
 @pytest.mark.parametrize("kind", ["files", "objects", "iceberg", "delta"])
 @pytest.mark.parametrize("act", [Order.SET_ASIDE, Order.DELETE_ASIDE, Order.RESTORE])
-@pytest.mark.few(3)
 def test_whoever_is_killed_leaves_each_whole_at_one_of_its_places(
     tmp_path: Path, sweepers: Any, kept: KeptWarehouse[dict[str, str]], kind: str, act: Order
 ) -> None:

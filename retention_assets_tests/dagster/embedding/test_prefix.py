@@ -118,7 +118,6 @@ def counting() -> dg.JobDefinition:
 
 
 @pytest.mark.parametrize("executor", ["in_process", "multiprocess"])
-@pytest.mark.few(1)
 def test_an_asset_of_the_project_is_given_the_environment_by_its_type(
     executor: str, lake: Lake, instance_on_disk: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -92,7 +92,6 @@ def monthly_policies(rng: random.Random) -> list[Policy]:
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(rounds(1)))
 @pytest.mark.parametrize("at_months_ends", [True, False])
-@pytest.mark.few(1)
 def test_nothing_changes_before_the_next_look(at_months_ends: bool, seed: int) -> None:
     """Whatever the histories, policies, holds and instants are; and at many a next evaluation something does change."""
     rng = random.Random(f"{seed} {at_months_ends}")

@@ -93,7 +93,6 @@ NARROWED = POLICY.replace("transactions: 1}", "transactions: 1}, where: \"transa
     "keeper", ["hold", "hold of a file", "retain rule", "narrowed policy", "removed policy", "pin", "keep"]
 )
 @pytest.mark.parametrize("late", [False, True], ids=["before it is marked", "once it is marked"])
-@pytest.mark.few(5)
 def test_whatever_keeps_a_version_that_lost_nothing_keeps_its_files(
     keeper: str, late: bool, house: Lake, folder: Path, run: Run
 ) -> None:
@@ -172,7 +171,6 @@ UNDO = POLICY.replace("sweep:", "undo: 14d, sweep:")
 
 @pytest.mark.parametrize("needs", ["pin", "stream", "clone", "newest version"])
 @pytest.mark.parametrize("days", [1, 14], ids=["in the window", "at its end"])
-@pytest.mark.few(3)
 def test_what_needs_a_set_aside_version_brings_it_back_in_the_next_run(
     needs: str, days: int, house: Lake, folder: Path, run: Run
 ) -> None:

@@ -80,7 +80,6 @@ def facts(table: Table) -> dict[int, list[Any]]:
 
 @pytest.mark.parametrize("server", [False, True], ids=["a catalog in this program", "a server"])
 @pytest.mark.parametrize("version", ["1", "2"])
-@pytest.mark.few(1)
 def test_what_comes_back_is_what_it_was(warehouse: Warehouse, version: str, server: bool) -> None:
     if version == "1":
         table = warehouse.table(**{"format-version": "1"})

@@ -29,7 +29,6 @@ def blobs(tmp_path: Path) -> Blobs:
 
 
 @pytest.mark.parametrize("fault", ["no last line", "a wrong count", "none at all"])
-@pytest.mark.few(1)
 def test_a_source_that_is_not_whole_marks_and_sweeps_nothing(blobs: Blobs, fault: str) -> None:
     blobs.runs(MARKED)
     before = blobs.statuses()
@@ -133,7 +132,6 @@ def test_what_an_object_leads_to_that_became_young_is_spared_and_it_is_named(chu
 
 
 @pytest.mark.parametrize("holder", ["a file", "a person", "a rule"])
-@pytest.mark.few(1)
 def test_what_a_held_object_leads_to_is_not_marked(chunks: Blobs, holder: str) -> None:
     holds(chunks, holder)
     assert chunks.runs(MARKED).troubles == ()
@@ -141,7 +139,6 @@ def test_what_a_held_object_leads_to_is_not_marked(chunks: Blobs, holder: str) -
 
 
 @pytest.mark.parametrize("holder", ["a file", "a person", "a rule"])
-@pytest.mark.few(1)
 def test_a_hold_that_came_since_spares_what_its_object_leads_to(chunks: Blobs, holder: str) -> None:
     chunks.runs(MARKED)
     holds(chunks, holder)

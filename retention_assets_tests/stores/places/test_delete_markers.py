@@ -213,7 +213,6 @@ def kills(bucket: Bucket, act: Order) -> Iterator[int]:
 
 
 @both
-@pytest.mark.few(1)
 def test_killed_at_any_request_all_is_whole_at_one_place_after_the_next_order(bucket: Bucket) -> None:
     for number in kills(bucket, Order.SET_ASIDE):
         if number % 2:
@@ -263,7 +262,6 @@ RESTORED, REFUSED = ((Order.RESTORE, outcome) for outcome in (Outcome.RESTORED, 
     ],
     indirect=["bucket"],
 )
-@pytest.mark.few(4)
 def test_what_was_done_meanwhile_stays_and_is_named(
     bucket: Bucket, meanwhile: Callable[[Bucket], str], steps: list[tuple[Order, Outcome]]
 ) -> None:
@@ -289,7 +287,6 @@ def test_what_was_done_meanwhile_stays_and_is_named(
 
 @everywhere
 @pytest.mark.parametrize(("written", "name"), [(X, "another object now"), ("a/T1/new", "a/T1/new' was written since")])
-@pytest.mark.few(2)
 def test_what_is_written_between_the_look_and_the_marker_stays_in_sight(
     bucket: Bucket, monkeypatch: pytest.MonkeyPatch, written: str, name: str
 ) -> None:

@@ -124,7 +124,6 @@ SHAPES = {
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.usefixtures("small_pages")
-@pytest.mark.few(2)
 def test_ranges_overlap_nowhere_and_leave_nothing_out(s3: S3, shape: str) -> None:
     keys = {SHAPES[shape](number) for number in range(60)}
     for key in keys:

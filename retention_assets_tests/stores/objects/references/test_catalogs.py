@@ -68,7 +68,6 @@ def test_every_table_of_every_page_and_namespace_is_read(warehouse: Warehouse, s
     "path",
     ["/v1/namespaces", "/v1/namespaces/db/tables", "/v1/namespaces/other/tables/v"],
 )
-@pytest.mark.few(2)
 def test_a_server_that_does_not_answer_leaves_no_source_whole(
     warehouse: Warehouse, server: RestServer, path: str, status: int
 ) -> None:
