@@ -59,6 +59,10 @@ _TWINS: Sequence[tuple[type[ast.AST], type[ast.AST]]] = (
     (ast.BitAnd, ast.BitOr), (ast.Add, ast.Sub),
 )  # fmt: skip
 _SWAPS: Mapping[type[ast.AST], type] = dict([*_TWINS, *((two, one) for one, two in _TWINS)])
+# flags of dataclasses and of zip
+_GUARDS = {"frozen", "strict", "slots", "kw_only", "repr"}
+# from here on a number is a limit, and one more does no harm
+_LIMIT = 50
 
 
 @dataclass(frozen=True)
@@ -77,11 +81,24 @@ class Mutant:
 
 def places(tree: ast.Module, lines: Container[int]) -> list[ast.AST]:
     """Return the nodes of these lines that can be changed, always in the same order."""
-    return [node for node in ast.walk(tree) if getattr(node, "lineno", None) in lines and _can_change(node)]
+    says_nothing = {id(node) for node in _without_harm(tree)}
+    nodes = (node for node in ast.walk(tree) if getattr(node, "lineno", None) in lines and id(node) not in says_nothing)
+    return [node for node in nodes if _can_change(node)]
+
+
+def _without_harm(tree: ast.Module) -> Iterator[ast.AST]:
+    # any import finds a changed annotation, and no test a flag that only guards against mistakes
+    for node in ast.walk(tree):
+        for annotation in (getattr(node, "annotation", None), getattr(node, "returns", None)):
+            yield from ast.walk(annotation) if annotation else ()
+        if isinstance(node, ast.keyword) and node.arg in _GUARDS:
+            yield node.value
 
 
 def _can_change(node: ast.AST) -> bool:
     match node:
+        case ast.Constant(value=int(value)) if value >= _LIMIT:
+            return False
         case ast.Compare(ops=[operator, *_]) | ast.BoolOp(op=operator) | ast.BinOp(op=operator):
             return type(operator) in _SWAPS
         case ast.Constant(value=value):

@@ -32,6 +32,11 @@ def test_each_place_of_a_text_is_changed_alone() -> None:
     assert [node.lineno for node in places(ast.parse(TEXT), {4}) if hasattr(node, "lineno")] == [4]
 
 
+def test_what_can_do_no_harm_is_not_changed() -> None:
+    text = "@dataclass(frozen=True)\nclass A:\n    a: int | None = 49\n    b: int = 50\ndef f(a: int | str) -> int | None:\n    pass\n"
+    assert [ast.unparse(node) for node in places(ast.parse(text), range(1, 9))] == ["49"]
+
+
 def test_a_seed_draws_the_same_changes_and_another_one_others() -> None:
     modules = {f"{PACKAGE}/clock.py": range(1, 500), f"{PACKAGE}/datasets.py": range(1, 500)}
     one, again, other = ([str(drawn) for drawn in draw(modules, 5, seed)] for seed in (1, 1, 2))

@@ -116,6 +116,9 @@ def launch(
 @pytest.mark.usefixtures("local_spark")
 def test_runs_over_partitions_have_the_same_pages(lake: Lake, instance: dg.DagsterInstance) -> None:
     assert launch(lake, instance, "lake/a", "lake/sick")
+    policies = [page(instance, "retention_policies", name)["policies"] for name in NAMES]
+    assert policies == policies[:1] * 3
+    assert policies[0]
     for asset in READING:
         assert [status(instance, asset, name) for name in NAMES] == [GREEN] * 3
         assert page(instance, asset, "lake/sick")["summary"].startswith("`lake/sick`\n\n**Refused**")

@@ -240,6 +240,10 @@ def test_a_missing_key_is_remarked(table: Table) -> None:
     table.do("CREATE TABLE keyless (urn varchar(500), aspect varchar(200), version bigint, metadata text, createdon timestamp)")
     [remark] = [remark for remark in table.store(table="keyless").warnings() if "index" in remark]
     assert "urn, aspect and version" in remark
+    columns = "urn varchar(500), aspect varchar(200), version bigint, metadata text, createdon timestamp"
+    table.do(f"CREATE TABLE turned ({columns}, PRIMARY KEY (aspect, urn, version))")
+    [remark] = [remark for remark in table.store(table="turned").warnings() if "index" in remark.lower()]
+    assert "begins with urn" in remark
 
 
 def test_readers_that_make_writers_wait_are_remarked(tmp_path: Path) -> None:
