@@ -222,7 +222,7 @@ CEILINGS: Mapping[str, int] = {
     # the tree
     "options of a store": 0,
     "answers to what is held": 2,
-    "answers to which marks": 6,
+    "answers to which marks": 4,
     "places that decide whether a sweep may begin": 1,
     "ways to look ahead": 2,
     "ways to run the assets in Dagster": 1,

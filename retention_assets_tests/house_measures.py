@@ -34,12 +34,10 @@ PACKAGE_LINES, TEST_LINES = "lines of the package", "lines of the tests"
 TWINS: Mapping[str, tuple[str, ...]] = {
     # each returns rows of marks, with columns of its own
     "answers to which marks": (
-        "ledger.batches:Sweeps.left",
+        "ledger.batches:Sweeps.planned",
         "ledger.batches:Sweeps.due",
         "ledger.batches:Sweeps.classed",
-        "ledger.batches:planned_rows",
         "ledger.trash:Trash.marks",
-        "ledger.trash:Trash.planned",
     ),
     "ways to look ahead": (
         "people.plan:show_plan",

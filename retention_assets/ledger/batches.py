@@ -1,6 +1,6 @@
 """A sweep's reads and writes in the ledger. Each write is fenced by the leases of its datasets and has one act for all of them.
 
-In order: settle what is `left` by an earlier sweep, `spare` what is no longer justified, `plan` the rest; per batch `begin`,
+In order: settle what an earlier sweep has begun, `spare` what is no longer justified, `plan` the rest; per batch `begin`,
 let the store delete, `settle`; then `finish`. The note by which the store finds a transaction again is in the plan before
 anything begins. Datasets whose lease is lost are left out and reported; the others go on.
 
@@ -127,12 +127,22 @@ class Plans(NamedTuple):
 class Sweeps(LedgerPart):
     """The sweeps of a ledger. Each write needs the leases of its datasets, and leaves out those whose lease is lost."""
 
-    def left(self, datasets: Collection[str], names: NameRange = ALL_NAMES) -> pa.Table:
-        """Marks that an earlier sweep, or a person, began and nobody settled, as PLANNED_ROWS: they may be gone."""
+    def planned(
+        self,
+        marks: Collection[int] = (),
+        order: Order = Order.DELETE_ASIDE,
+        *,
+        begun_in: Collection[str] = (),
+        names: NameRange = ALL_NAMES,
+    ) -> pa.Table:
+        """Rows of swept marks by their newest plans, for another order, and of those that were begun and may be gone."""
         with self.database.reading() as connection:
-            parts = (OPEN_BATCH.where(BATCHES.c.dataset.in_(part)) for part in portions(sorted(datasets)))
-            batches = (OpenBatch(*row) for part in parts for row in connection.execute(part))
-            return planned_rows(connection, {mark: batch for batch in batches for mark in batch.marks}, names)
+            parts = (OPEN_BATCH.where(BATCHES.c.dataset.in_(part)) for part in portions(sorted(begun_in)))
+            begun = (OpenBatch(*row) for part in parts for row in connection.execute(part))
+            batches = {mark: batch for batch in begun for mark in batch.marks}
+            plans = newest_plans(connection, marks).items()
+            batches |= {mark: OpenBatch(0, plan, "", (), order, None) for mark, plan in plans}
+            return _planned_rows(connection, batches, names)
 
     def due(
         self, datasets: Collection[str], as_of: datetime, names: NameRange = ALL_NAMES, state: str = OPEN
@@ -353,8 +363,15 @@ class Sweeps(LedgerPart):
         return share.lost
 
 
-def planned_rows(connection: Connection, batches: Mapping[int, OpenBatch], names: NameRange = ALL_NAMES) -> pa.Table:
-    """Rows of marks that have not ended, or are deleted again, with what the plan of their batch says of them."""
+def newest_plans(connection: Connection, marks: Collection[int]) -> dict[int, int]:
+    # by which marks were swept: nothing is planned of what is set aside
+    query = select(PLANNED.c.mark, PLANNED.c.plan).join(PLANS, PLANS.c.id == PLANNED.c.plan).order_by(PLANS.c.planned_at)
+    parts = by_id(connection, marks, column=PLANNED.c.mark)
+    plans = {mark: plan for where in parts for mark, plan in connection.execute(query.where(where))}
+    return {mark: plans[mark] for mark in sorted(plans)}
+
+
+def _planned_rows(connection: Connection, batches: Mapping[int, OpenBatch], names: NameRange) -> pa.Table:
     replays = {mark for mark, batch in batches.items() if batch.order == Order.REPLAY}
     rows = begun_by_ids(connection, batches.keys() - replays, and_(MARKS.c.end_seal.is_(None), names.condition()))
     if replays:

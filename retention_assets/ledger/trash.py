@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
-import pyarrow as pa
-from sqlalchemy import Connection, and_, func, literal, select, text
+from sqlalchemy import and_, func, literal, select, text
 
 from retention_assets.errors import Refused
 from retention_assets.ledger.audit.before_sweep import mark_faults
 from retention_assets.ledger.audit.chain import Act, ActType
-from retention_assets.ledger.batches import Moved, planned_rows
+from retention_assets.ledger.batches import Moved, newest_plans
 from retention_assets.ledger.begun_batches import Share, record_begin
 from retention_assets.ledger.clock_guard import has_come_by, present_by
 from retention_assets.ledger.database import LedgerPart, WriteTransaction, audited
@@ -24,7 +23,6 @@ from retention_assets.ledger.steps import (
     BEGUN_MARKS,
     IS_REPLAY,
     SHOWN_MARKS,
-    OpenBatch,
     by_id,
     locking,
     members_of,
@@ -97,13 +95,6 @@ class Trash(LedgerPart):
         query = query.join(MARKS, MARKS.c.id == PLANNED.c.mark).where(text(f"marks.{ASIDE}"), PLANS.c.place.is_not(None))
         return sorted((name, place) for name, place in self.rows_among(query, PLANS.c.dataset, datasets))
 
-    def planned(self, marks: Collection[int], order: Order = Order.DELETE_ASIDE) -> pa.Table:
-        """Rows of swept marks, as `Sweeps.left` returns them, by the plan that set them aside or deleted them."""
-        with self.database.reading() as connection:
-            plans = _plans(connection, marks)
-            batches = {mark: OpenBatch(0, plan, "", (), order, None) for mark, plan in plans.items()}
-            return planned_rows(connection, batches)
-
     def swept_datasets(self) -> list[str]:
         return sorted(name for (name,) in self.rows(select(MARKS.c.dataset).distinct().where(text(SWEPT))))
 
@@ -149,7 +140,7 @@ class Trash(LedgerPart):
         begun = {mark for batch in open_batches(tx.connection, set(locked.values()), locked) for mark in batch.marks}
         free = {mark: locked[mark] for mark in sorted(locked.keys() - begun)}
         members: dict[int, tuple[str, list[int]]] = {}
-        for mark, plan in _plans(tx.connection, free).items():
+        for mark, plan in newest_plans(tx.connection, free).items():
             members.setdefault(plan, (free[mark], []))[1].append(mark)
         if members:
             act = Act(ActType.BEGIN, asked.actor if asked else share.holder, asked.reason if asked else None)
@@ -157,11 +148,3 @@ class Trash(LedgerPart):
             if asked and asked.hold:
                 return Moved(free, share.lost, *place_once(tx, asked.hold, asked.actor, named=False))
         return Moved(free, share.lost)
-
-
-def _plans(connection: Connection, marks: Collection[int]) -> dict[int, int]:
-    # newest plan of each mark: nothing is planned of what is set aside
-    query = select(PLANNED.c.mark, PLANNED.c.plan).join(PLANS, PLANS.c.id == PLANNED.c.plan).order_by(PLANS.c.planned_at)
-    parts = by_id(connection, marks, column=PLANNED.c.mark)
-    plans = {mark: plan for where in parts for mark, plan in connection.execute(query.where(where))}
-    return {mark: plans[mark] for mark in sorted(plans)}

@@ -138,7 +138,7 @@ def _find(recheck: Recheck, store: Store, share: Sequence[str], takes_all: bool,
     there = {mark: why for one in sound for mark, why in _there_again(recheck, store, one, own[one.dataset]).items()}
     if not there:
         return
-    rows = ledger.trash.planned(there, Order.REPLAY)
+    rows = ledger.sweeps.planned(there, Order.REPLAY)
     verdicts = recheck.check(joined(sound), rows, store).by_mark
     for mark, *names, size in zip(*(rows[name].to_pylist() for name in ("id", *_NAMES, "planned")), strict=True):
         row, verdict = {**dict(zip(_NAMES, names, strict=True)), "bytes": size}, verdicts[mark]
@@ -159,7 +159,7 @@ def _there_again(recheck: Recheck, store: Store, reading: DatasetReading, delete
     tell_swept(store, dataset, reading.log, partial(ledger.marks.swept, [dataset]), recheck.kept_of)
     if not store.shares_data:
         newest = {name: newest[name] for name in call_store(store, lambda: store.data_finder(dataset)([*newest]))}
-    rows = ledger.trash.planned(newest.values(), Order.REPLAY)
+    rows = ledger.sweeps.planned(newest.values(), Order.REPLAY)
     columns = (rows[name].to_pylist() for name in ("transaction", "note", "changed_at"))
     targets = [Target(name, note, again=swept_at) for name, note, swept_at in zip(*columns, strict=True)]
     remains = call_store(store, lambda: store.remains(dataset, targets)) if targets else {}

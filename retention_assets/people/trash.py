@@ -97,7 +97,7 @@ def restore(request: RestoreRequest, environment: Environment) -> Result:
 
 def _refuse_other_lives(ledger: Ledger, marks: Sequence[AsideMark], log: Log) -> None:
     # transactions under whose id the log has another one now, or one that is not closed
-    rows, lines = ledger.trash.planned([mark.id for mark in marks]), log.transactions
+    rows, lines = ledger.sweeps.planned([mark.id for mark in marks]), log.transactions
     closed = lines.filter(pc.not_equal(lines["status"].cast(pa.string()), "OPEN"))
     is_other = pc.and_(pc.is_in(rows["transaction"], join_chunks(lines["transaction"])), pa.array(~is_in_log(rows, closed)))
     if others := sorted(rows["transaction"].filter(is_other).to_pylist()):
@@ -164,7 +164,7 @@ def forget_trash(request: ForgetRequest, environment: Environment) -> Result:
     with environment.existing_ledger() as ledger, _asked(request, ledger, environment) as (door, lease, marks, log):
         store = door.stores[store_of(dataset)]
         tell_swept(store, dataset, log, partial(ledger.marks.swept, [dataset]), lambda _, __: ())
-        there = find_there(store, dataset, ledger.trash.planned([mark.id for mark in marks]))
+        there = find_there(store, dataset, ledger.sweeps.planned([mark.id for mark in marks]))
         if faults := _grouped((mark, there[mark.id]) for mark in marks if mark.id in there):
             raise Refused("\n".join((*faults, "Nothing was changed.")))
         ordered = _order(ledger, lease, marks, Order.DELETE_ASIDE, request)
@@ -245,7 +245,7 @@ def _ends_of(ledger: Ledger, marks: Sequence[AsideMark]) -> dict[int, dict[str, 
 
 
 def _begun(ledger: Ledger, marks: Sequence[AsideMark]) -> list[AsideMark]:
-    begun = {*ledger.sweeps.left({mark.dataset for mark in marks})["id"].to_pylist()}
+    begun = {*ledger.sweeps.planned(begun_in={mark.dataset for mark in marks})["id"].to_pylist()}
     return [mark for mark in marks if mark.id in begun]
 
 
@@ -402,7 +402,7 @@ def _recheck(recheck: Recheck, stores: Mapping[str, Store], marks: Sequence[Asid
             readings, faults = read_logs(recheck.ledger, stores[name], asked)
             unread |= faults
             if readings:
-                rows = recheck.ledger.trash.planned([mark.id for mark in here if mark.dataset not in faults])
+                rows = recheck.ledger.sweeps.planned([mark.id for mark in here if mark.dataset not in faults])
                 checked = recheck.check(joined(readings), rows, stores[name])
                 gone = {mark for reading in readings for mark in _gone(recheck, stores[name], reading, rows)} & checked.go
                 result |= checked | Verdicts(dict.fromkeys(gone, Verdict(Fate.KEPT, _GONE)))

@@ -97,8 +97,8 @@ class _Round:
 
     def _finish_left(self, absent: Set[str]) -> Set[str]:
         """Finish what was begun; return the absent datasets of which it can't be finished."""
-        only, left = self.context.only, self.context.ledger.sweeps.left(sorted(self.datasets), self.context.names)
-        left = self.datasets.undone(left)
+        only, names, sweeps = self.context.only, self.context.names, self.context.ledger.sweeps
+        left = self.datasets.undone(sweeps.planned(begun_in=sorted(self.datasets), names=names))
         is_absent = pc.is_in(left["dataset"], pa.array([*absent], pa.string()))
         in_vain = pc.and_(is_absent, pc.not_equal(left["order"], Order.DELETE_ASIDE))
         begun_in_vain, left = datasets_of(left.filter(in_vain)), left.filter(pc.invert(in_vain))
@@ -154,7 +154,7 @@ class _Round:
 
     def _sweep_trash(self) -> None:
         for ids in self._slices(ASIDE, _ANY_TIME, SLICE, self.datasets):
-            aside = self.datasets.undone(self.context.ledger.trash.planned(ids))
+            aside = self.datasets.undone(self.context.ledger.sweeps.planned(ids))
             if not len(aside):
                 continue
             self.checked.check(aside)

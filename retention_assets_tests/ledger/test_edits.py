@@ -651,7 +651,7 @@ def test_what_was_verified_before_is_no_fault_of_what_is_new(ledger: Ledger) -> 
     built = build(ledger)
     assert built.verify_and_record("ann").faults == ()
     assert built.verify_and_record("ann", only_new=True).faults == ()
-    lease, (begun,) = take_lease(built), built.sweeps.left(["lake/d"])["id"].to_pylist()
+    lease, (begun,) = take_lease(built), built.sweeps.planned(begun_in=["lake/d"])["id"].to_pylist()
     built.sweeps.settle([lease], [Settlement(begun, Outcome.DELETED, 10)], DAY)
     assert built.verify_and_record("ann", only_new=True).faults == ()
     assert built.verify().faults == ()

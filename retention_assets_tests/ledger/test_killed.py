@@ -51,7 +51,7 @@ def works(ledger: Ledger, store: Path) -> None:
         ledger.unmark.transactions("lake/d", NAMES[:2], "ann", "still needed")
     ledger.reports.open(TODAY, {"lake/d": OpenedReport()}, LATER, "sweeper")
     lease = take_lease(ledger)
-    left = ledger.sweeps.left(["lake/d"])["id"].to_pylist()
+    left = ledger.sweeps.planned(begun_in=["lake/d"])["id"].to_pylist()
     ledger.sweeps.settle([lease], [deletes(mark, store) for mark in left], TODAY)
     plan = plan_of(ledger, lease, ids(ledger))
     marks = [row["id"] for row in marks_of(ledger, plan)]

@@ -255,7 +255,9 @@ def test_what_an_earlier_sweep_had_begun_is_in_the_part_of_its_name(marked: Ledg
     assert statuses(marked)["T5"] == "SWEEPING"
     ranges = marked.parts.cut("lake/d", LATER, 6, 2, "")
     assert ranges == [NameRange(end="T4"), NameRange("T4")]
-    assert [marked.sweeps.left(["lake/d"], one)["transaction"].to_pylist() for one in (*ranges, ALL_NAMES)] == [
+    assert [
+        marked.sweeps.planned(begun_in=["lake/d"], names=one)["transaction"].to_pylist() for one in (*ranges, ALL_NAMES)
+    ] == [
         ["T2"],
         ["T5"],
         ["T2", "T5"],

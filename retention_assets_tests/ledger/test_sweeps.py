@@ -98,7 +98,7 @@ def test_what_is_in_a_plan_of_another_dataset_does_not_begin(marked: Ledger) -> 
     # What the other has begun is not this one's to settle.
     assert not marked.sweeps.settle([lease], [Settlement(one, Outcome.DELETED) for one in others]).marks
     assert statuses(marked, "lake/other") == {"T1": "SWEEPING"}
-    assert marked.sweeps.left(["lake/d"])["id"].to_pylist() == batch
+    assert marked.sweeps.planned(begun_in=["lake/d"])["id"].to_pylist() == batch
     assert '"FINISH"' not in "".join(marked.audit_lines())
 
 
@@ -174,7 +174,7 @@ def test_the_next_sweeper_finds_what_the_last_one_left(marked: Ledger) -> None:
     change_leases(marked, EXPIRED)
     assert marked.marks.datasets_to_sweep(T0) == ["lake/d"]
     second = take_lease(marked, "lake/d", "second")
-    left = marked.sweeps.left(["lake/d"])["id"].to_pylist()
+    left = marked.sweeps.planned(begun_in=["lake/d"])["id"].to_pylist()
     assert left == batch[:2]
     assert sorted(marked.sweeps.settle([second], [Settlement(mark, Outcome.ALREADY_GONE) for mark in left]).marks) == left
     assert [row for row in marked.audit_lines() if '"TAKE_OVER"' in row]
@@ -348,7 +348,7 @@ def test_the_newest_note_of_a_mark_counts(marked: Ledger) -> None:
     assert marked.sweeps.notes([two]) == {two: "a second"}
     plan = plan_of(marked, lease, {one: Planned(note=newest[one]), two: Planned(note=newest[two]), three: Planned()})
     marked.sweeps.begin([lease], [plan], [one, three])
-    left = marked.sweeps.left(["lake/d"])
+    left = marked.sweeps.planned(begun_in=["lake/d"])
     assert (left["id"].to_pylist(), left["note"].to_pylist()) == ([one, three], [newest[one], None])
 
 
@@ -359,7 +359,7 @@ def test_what_was_begun_has_the_note_of_the_plan_by_which_it_began(marked: Ledge
     lease, (mark, *_) = take_lease(marked), ids(marked)
     plans = [plan_of(marked, lease, {mark: Planned(size, note)}) for size, note in ((1, "first"), (2, "second"))]
     assert marked.sweeps.begin([lease], [plans[which]], [mark], until).marks == {mark: "lake/d"}
-    (row,) = marked.sweeps.left(["lake/d"]).to_pylist()
+    (row,) = marked.sweeps.planned(begun_in=["lake/d"]).to_pylist()
     assert (row["plan"], row["planned"], row["note"]) == (plans[which].id, which + 1, ("first", "second")[which])
 
 
@@ -369,13 +369,13 @@ def test_what_failed_and_was_planned_again_has_its_second_note(marked: Ledger, o
     for note, outcome in zip(("first", "second"), outcomes, strict=True):
         plan = plan_of(marked, lease, {mark: Planned(7, f"{note} {mark}") for mark in marks})
         marked.sweeps.begin([lease], [plan], marks, LATER + timedelta(days=14))
-        left = marked.sweeps.left(["lake/d"])
+        left = marked.sweeps.planned(begun_in=["lake/d"])
         assert left["note"].to_pylist() == [f"{note} {mark}" for mark in marks]
         marked.sweeps.settle([lease], [Settlement(mark, outcome, error="no") for mark in marks])
     if Outcome.SET_ASIDE in outcomes:
-        assert marked.trash.planned(marks)["note"].to_pylist() == [f"second {mark}" for mark in marks]
+        assert marked.sweeps.planned(marks)["note"].to_pylist() == [f"second {mark}" for mark in marks]
         marked.trash.begin([lease], marks, Order.RESTORE, AskedBy("ann", "needed"))
-        assert marked.sweeps.left(["lake/d"])["note"].to_pylist() == [f"second {mark}" for mark in marks]
+        assert marked.sweeps.planned(begun_in=["lake/d"])["note"].to_pylist() == [f"second {mark}" for mark in marks]
 
 
 EDITED_BATCH = {
@@ -395,7 +395,7 @@ def test_a_batch_that_was_edited_is_refused_with_a_remedy(marked: Ledger, edit: 
     with pytest.raises(
         Refused, match=r"which has no such mark: .* `retention audit verify` names the row\. Write back"
     ) as fault:
-        marked.sweeps.left(["lake/d"])
+        marked.sweeps.planned(begun_in=["lake/d"])
     assert str(fault.value).startswith("Mark ")
 
 

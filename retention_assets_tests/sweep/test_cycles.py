@@ -404,7 +404,7 @@ def test_a_replay_that_is_killed_between_any_two_writes_is_finished_by_the_next_
         counted = counted or acts.value
         with back.opened() as ledger:
             change_leases(ledger, "UPDATE leases SET expires_at = taken_at")
-            is_begun = bool(len(ledger.sweeps.left([back.dataset])))
+            is_begun = bool(len(ledger.sweeps.planned(begun_in=[back.dataset])))
         assert outcomes(back).keys() <= {Outcome.DELETED, Outcome.ALREADY_GONE}
         # it died before it had ordered anything, or nothing was left to do
         assert back.replays()[0] == [] or not is_begun

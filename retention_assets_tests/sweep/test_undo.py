@@ -367,7 +367,7 @@ def test_a_store_says_what_is_in_its_trash_and_deletes_nothing_of_it(
         assert not store.sweep().errors
         before = store.data()
         with store.opened() as ledger:
-            rows = ledger.trash.planned([mark.id for mark in ledger.trash.marks([store.dataset])])
+            rows = ledger.sweeps.planned([mark.id for mark in ledger.trash.marks([store.dataset])])
             log = sound_log(store.kept.store().read([store.dataset]))
             reader = store.kept.store()
             tell_swept(
