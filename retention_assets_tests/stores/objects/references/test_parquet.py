@@ -60,6 +60,7 @@ def test_every_row_is_in_one_share_and_one_that_nobody_read_is_missed(
     for number in range(2):
         write(tmp_path / "refs" / str(number), group, object=[f"{number}-{one}" for one in range(20)])
     write(tmp_path / "refs" / "empty", object=pa.array([], pa.string()))
+    pq.ParquetWriter(tmp_path / "refs" / "no groups", pa.schema([("object", pa.string())])).close()
     given = source(tmp_path, {"parquet": "refs/*"})
     assert objects_of(given, wanted) == sorted(f"{number}-{one}" for number in range(2) for one in range(20))
     shares = given.shares(wanted)
