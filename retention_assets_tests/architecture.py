@@ -208,7 +208,7 @@ BUDGETS: Mapping[str, int] = {
     "render": 2_493,
     "dagster": 3_205,
     "demo": 821,
-    "retention_assets_tests": 71_908,
+    "retention_assets_tests": 71_911,
 }
 # Measures of the house (`python -m retention_assets_tests.house_measures`). They only fall.
 CEILINGS: Mapping[str, int] = {

@@ -17,7 +17,8 @@ from retention_assets_tests.people.conftest import ENTRY, ENVIRONMENT
 ADVICE = Path(spark.__file__).with_name("java.txt")
 
 CODE = """
-import sys
+import os, sys
+from pathlib import Path
 from retention_assets.pipeline.spark import is_running, spark_session
 conf = dict(one.split("=", 1) for one in sys.argv[1:])
 assert not is_running()
@@ -27,6 +28,8 @@ for _ in range(2):
     print(session.range(5).count(), session.conf.get("spark.sql.session.timeZone"))
     session.sparkContext._jvm.java.lang.System.err.println("said by Java")
     session.stop()
+children = Path("/proc/self/task", str(os.getpid()), "children")
+print(len(children.read_text().split()) if children.exists() else 1, "Java")
 """
 
 
@@ -47,7 +50,7 @@ def test_a_start_says_nothing_and_what_java_says_later_is_read(tmp_path: Path) -
     """Also where its class archive is none: Java goes on without."""
     (tmp_path / "spark.jsa").write_bytes(b"no archive" * 10_000)
     done = start(folder=tmp_path, SPARK_SUBMIT_OPTS="-XX:SharedArchiveFile=spark.jsa -Xlog:cds*=off")
-    assert (done.returncode, done.stdout) == (0, "5 UTC\n5 UTC\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, "5 UTC\n5 UTC\n1 Java\n"), done.stderr
     assert done.stderr.splitlines() == ["said by Java"] * 2
 
 
