@@ -27,7 +27,7 @@ HEAD = "# How many of its cases `make test` tries of a test. Written by `make se
 # tests that run each line
 TWICE = 2
 # Seconds below which a case is always tried; and those that are to be saved, or a test is tried in full.
-QUICK, WORTH = 0.1, 0.1
+QUICK, WORTH = 0.05, 0.1
 # Tried whatever other tests run: contracts, one Spark job of each asset, kills, one seed of a campaign.
 KEPT = (
     "test_contract.", "test_house", "test_architecture.", "test_documents.", "sweep.test_killed.", "sweep.test_campaign.",

@@ -12,7 +12,7 @@ A, B, C = (("module.py", line) for line in (1, 2, 3))
 
 def test_each_line_is_run_by_two_tests_and_quick_ones_are_always_tried() -> None:
     lines = {"quick": {A}, "wide": {A, B}, "dear": {A, B}, "twin": {A}, "alone": {C}}
-    seconds = {"quick": 0.1, "wide": 1.0, "dear": 3.0, "twin": 0.2, "alone": 9.0, "without lines": 5.0}
+    seconds = {"quick": 0.05, "wide": 1.0, "dear": 3.0, "twin": 0.2, "alone": 9.0, "without lines": 5.0}
     assert choose(seconds, lines) == {"quick", "twin", "wide", "dear", "alone"}
     assert choose(seconds, {**lines, "twin": {A, B}}) == {"quick", "twin", "wide", "alone"}
 
