@@ -189,11 +189,11 @@ BUDGETS: Mapping[str, int] = {
     "(top)": 851,
     "settings": 1_552,
     "policy": 2_987,
-    "frames": 4_345,
+    "frames": 4_360,
     "exchange": 666,
     "sql": 2_456,
     "ledger": 7_197,
-    "stores": 1_592,
+    "stores": 1_578,
     "stores.places": 2_933,
     "stores.files": 1_434,
     "stores.delta": 2_744,
@@ -202,13 +202,13 @@ BUDGETS: Mapping[str, int] = {
     "stores.records": 1_261,
     "stores.objects": 5_864,
     "evaluation": 1_914,
-    "sweep": 3_518,
+    "sweep": 3_510,
     "pipeline": 2_513,
-    "people": 5_529,
+    "people": 5_528,
     "render": 2_493,
-    "dagster": 3_205,
+    "dagster": 3_203,
     "demo": 821,
-    "retention_assets_tests": 71_911,
+    "retention_assets_tests": 71_929,
 }
 # Measures of the house (`python -m retention_assets_tests.house_measures`). They only fall.
 CEILINGS: Mapping[str, int] = {
@@ -231,7 +231,7 @@ CEILINGS: Mapping[str, int] = {
     "printers of tables": 4,
 }
 # Docstrings that begin with a word by which no sentence says what a thing is; and imports by tests of a module inside a folder.
-OPENINGS, ARROWS = 0, 547
+OPENINGS, ARROWS = 0, 548
 _OPENING = re.compile(r"(What|Which|Whether|Of|Those|As|So many|The same)\b")
 _FACES = re.compile(rf"{PACKAGE}(\.stores)?(\.\w+)?")
 

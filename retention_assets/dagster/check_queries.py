@@ -19,7 +19,7 @@ from retention_assets.dagster.step import Step
 from retention_assets.datasets import by_store, store_of
 from retention_assets.evaluation.changes import Listing, list_datasets
 from retention_assets.evaluation.visibility import readable_but_swept
-from retention_assets.frames.log import NAME, TIMES, faults_of, is_in_log
+from retention_assets.frames.log import NAME, TIMES, by_dataset, faults_of, is_in_log
 from retention_assets.frames.views.latest_views import COLUMNS, NEEDED
 from retention_assets.ledger import Ledger, invariants
 from retention_assets.ledger.book import kept_realms
@@ -211,10 +211,8 @@ def _deleted_and_back(scope: CheckScope) -> Iterator[Violation]:
     stores = scope.run.retention.stores(by_store(names))
     for at in range(0, len(names), _LISTINGS_AT_ONCE):
         rows = _deleted_and_there(scope.ledger, stores, scope.log, names[at : at + _LISTINGS_AT_ONCE])
-        # not `by_dataset`: marks are read in no order, so those of one dataset may lie apart
-        for name in rows["dataset"].unique().sort().to_pylist():
-            transactions = rows.filter(pc.equal(rows["dataset"], name))["transaction"].to_pylist()
-            yield Violation(name, there_again(name, transactions), len(transactions))
+        for name, own in sorted(by_dataset(rows).items()):
+            yield Violation(name, there_again(name, own["transaction"].to_pylist()), len(own))
 
 
 def _deleted_and_there(ledger: Ledger, stores: Mapping[str, Store], log: Sequence[Source], names: Sequence[str]) -> pa.Table:

@@ -8,6 +8,7 @@ reuse ids, and so may a rewritten log.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -281,6 +282,20 @@ def bounds_of(log: pa.Table) -> Ints:
     """First row of each dataset, and the end."""
     index = integers(join_chunks(log["dataset"]).indices, -1)
     return np.append(np.flatnonzero(changes(index)), len(index))
+
+
+def by_dataset(table: pa.Table) -> dict[str, pa.Table]:
+    """Rows of each dataset in their order; those of one dataset may lie apart. A row without a dataset is in none."""
+    encoded = join_chunks(table["dataset"].cast(pa.string()).dictionary_encode().unify_dictionaries())
+    codes = integers(encoded.indices, -1)
+    starts = np.flatnonzero(changes(codes))
+    if len(starts) > len(encoded.dictionary):
+        order = np.argsort(codes, kind="stable")
+        table, codes = table.take(pa.array(order)), codes[order]
+        starts = np.flatnonzero(changes(codes))
+    names, bounds = encoded.dictionary.to_pylist(), pairwise([*starts.tolist(), len(codes)])
+    own = zip(codes[starts].tolist(), bounds, strict=True)
+    return {names[code]: table.slice(begin, end - begin) for code, (begin, end) in own if code >= 0}
 
 
 # attribute of a transaction that a sweep added, and the attribute that names its branch

@@ -368,7 +368,7 @@ def newest_plans(connection: Connection, marks: Collection[int]) -> dict[int, in
     query = select(PLANNED.c.mark, PLANNED.c.plan).join(PLANS, PLANS.c.id == PLANNED.c.plan).order_by(PLANS.c.planned_at)
     parts = by_id(connection, marks, column=PLANNED.c.mark)
     plans = {mark: plan for where in parts for mark, plan in connection.execute(query.where(where))}
-    return {mark: plans[mark] for mark in sorted(plans)}
+    return dict(sorted(plans.items()))
 
 
 def _planned_rows(connection: Connection, batches: Mapping[int, OpenBatch], names: NameRange) -> pa.Table:

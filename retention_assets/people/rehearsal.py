@@ -20,7 +20,7 @@ from retention_assets.errors import Refused, did_you_mean
 from retention_assets.evaluation.keepers import Keepers
 from retention_assets.evaluation.rules_in_force import Rulebook, RulesInForce, load_rules
 from retention_assets.frames.arrays import join_chunks, keys_of
-from retention_assets.frames.log import KNOWN_ROWS, LIVING, Log, is_in_log, known_rows, sums_by
+from retention_assets.frames.log import KNOWN_ROWS, LIVING, Log, by_dataset, is_in_log, known_rows, sums_by
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks
 from retention_assets.frames.verdicts.decisions import new_marks
 from retention_assets.ledger import Ledger, open_ledger
@@ -42,7 +42,6 @@ from retention_assets.stores.remembered import RememberingStore
 from retention_assets.sweep.admission import Admission, Door, Question, Refusal
 from retention_assets.sweep.dataset_sweep import SweepResult
 from retention_assets.sweep.engine import Sweeper
-from retention_assets.sweep.read import by_dataset
 
 _ACTOR = "rehearsal"
 

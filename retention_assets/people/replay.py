@@ -17,7 +17,7 @@ from retention_assets.datasets import DatasetFilter, by_store, store_of
 from retention_assets.environment import Environment
 from retention_assets.errors import BadInput, Problem, Refused
 from retention_assets.evaluation.rules_in_force import foreseen_rulebook, load_rules
-from retention_assets.frames.log import is_same_again
+from retention_assets.frames.log import by_dataset, is_same_again
 from retention_assets.ledger import AskedBy, Ledger
 from retention_assets.ledger.marking import PendingSweep
 from retention_assets.ledger.trash import GONE
@@ -131,7 +131,7 @@ def _look(request: ReplayRequest, environment: Environment, ledger: Ledger) -> T
 def _find(recheck: Recheck, store: Store, share: Sequence[str], takes_all: bool, found: ThereAgain) -> None:
     ledger, deleted = recheck.ledger, recheck.ledger.marks.swept(share)
     deleted = deleted.filter(pc.is_in(deleted["outcome"], pa.array(GONE)))
-    own = {name: deleted.filter(pc.equal(deleted["dataset"], name)) for name in share}
+    own = dict.fromkeys(share, deleted.slice(0, 0)) | by_dataset(deleted)
     readings, faults = read_logs(ledger, store, {name: {*rows["transaction"].to_pylist()} for name, rows in own.items()})
     found.refused |= faults
     sound = [one for one in readings if one.fault is None and one.token is not None]

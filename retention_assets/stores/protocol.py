@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.errors import BadInput, Refused
+from retention_assets.frames.log import by_dataset
 from retention_assets.outcomes import Order, Outcome
 from retention_assets.outcomes import SweptTarget as SweptTarget
 from retention_assets.policy.durations import Duration
@@ -441,8 +442,7 @@ def data_finder(store: Store | None, dataset: str) -> FindData:
 def rows_with_data(rows: pa.Table, finders: Callable[[str], FindData]) -> pa.Table:
     """Rows of those transactions whose data is there, by the finder of each dataset; one dataset after another."""
     found = [rows.slice(0, 0)]
-    for name in pc.unique(rows["dataset"]).to_pylist():
-        own = rows.filter(pc.equal(rows["dataset"], name))
+    for name, own in by_dataset(rows).items():
         there = finders(name)(own["transaction"].to_pylist())
         found.append(own.filter(pc.is_in(own["transaction"], pa.array(there, pa.string()))))
     return pa.concat_tables(found)

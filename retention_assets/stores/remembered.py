@@ -6,12 +6,11 @@ A store whose log is the data stops listing what is deleted. Others go on listin
 from collections.abc import Mapping, Sequence, Set
 from datetime import datetime
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from retention_assets.frames.arrays import changes, flags, integers, join_chunks
-from retention_assets.frames.log import LINES
+from retention_assets.frames.arrays import flags
+from retention_assets.frames.log import LINES, by_dataset
 from retention_assets.outcomes import Order
 from retention_assets.stores.dry_run import RecordingStore
 from retention_assets.stores.protocol import Only, Permit, Reads, Store, SweptTarget, Target, always
@@ -79,21 +78,8 @@ class RememberingStore(RecordingStore):
         tokens = self.store.tokens(unread)
         lines = self.store.read(unread)
         self._tokens |= tokens
-        self._lines |= dict.fromkeys(unread, LINES.empty_table()) | _by_dataset(lines)
-
-
-def _by_dataset(lines: pa.Table) -> dict[str, pa.Table]:
-    # keeps the order of the lines, which may give the parents
-    encoded = join_chunks(join_chunks(lines["dataset"]).dictionary_encode())
-    codes = integers(encoded.indices, -1)
-    order = np.argsort(codes, kind="stable")
-    starts = np.flatnonzero(changes(codes[order])).tolist()
-    sorted_lines = lines.take(pa.array(order)).combine_chunks()
-    return {
-        encoded.dictionary[int(codes[order[start]])].as_py(): _with_parents(sorted_lines.slice(start, end - start))
-        for start, end in zip(starts, [*starts[1:], len(order)], strict=True)
-        if codes[order[start]] >= 0
-    }
+        own = {name: _with_parents(rows) for name, rows in by_dataset(lines.combine_chunks()).items()}
+        self._lines |= dict.fromkeys(unread, LINES.empty_table()) | own
 
 
 def _with_parents(lines: pa.Table) -> pa.Table:

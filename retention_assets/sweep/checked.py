@@ -13,14 +13,14 @@ import pyarrow.compute as pc
 from retention_assets.clock import moment
 from retention_assets.errors import Refused
 from retention_assets.frames.arrays import flags, join_chunks, keys_of
-from retention_assets.frames.log import Log
+from retention_assets.frames.log import Log, by_dataset
 from retention_assets.frames.views.branch_views import view_ends
 from retention_assets.ledger.book import Raise
 from retention_assets.outcomes import IN_PLACE, Order
 from retention_assets.stores.protocol import Reads, Store, StoreFailed, Target
 from retention_assets.sweep.dataset_sweep import ActiveDatasets, DatasetSweep, SweepContext, datasets_of, rows_of_datasets
 from retention_assets.sweep.execute import Batch
-from retention_assets.sweep.read import DatasetReading, Wanted, by_dataset, current, joined, read_fresh
+from retention_assets.sweep.read import DatasetReading, Wanted, current, joined, read_fresh
 from retention_assets.sweep.recheck import rows_of_marks
 from retention_assets.sweep.verdicts import Fate, Verdicts
 

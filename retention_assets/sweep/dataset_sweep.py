@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from retention_assets.errors import Refused, Withheld
 from retention_assets.evaluation.rules_in_force import Rulebook
 from retention_assets.frames.arrays import join_chunks
-from retention_assets.frames.log import LIVING
+from retention_assets.frames.log import LIVING, by_dataset
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.batches import Plan, Planned, Settlement
 from retention_assets.ledger.leases import Lease, LeaseLost, NameRange
@@ -41,7 +41,7 @@ from retention_assets.stores.protocol import (
 from retention_assets.sweep.execute import Batch, execute_expiry, execute_order
 from retention_assets.sweep.independent_check import REMEDY, IndependentCheck
 from retention_assets.sweep.permit import ProtectionsChanged, SweepPermit
-from retention_assets.sweep.read import DatasetReading, by_dataset, counted_along_lines, read_chains
+from retention_assets.sweep.read import DatasetReading, counted_along_lines, read_chains
 from retention_assets.sweep.recheck import Recheck, rows_of_marks
 
 # first sentence about a mark that is needed again after a sweep had begun on it

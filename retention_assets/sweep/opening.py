@@ -14,14 +14,14 @@ import pyarrow.compute as pc
 
 from retention_assets.evaluation.rules_in_force import RulesInForce
 from retention_assets.frames.arrays import Ints, flags, integers, join_chunks
-from retention_assets.frames.log import Log, is_in_log, selects_dataset
+from retention_assets.frames.log import Log, by_dataset, is_in_log, selects_dataset
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks
 from retention_assets.frames.verdicts.selectors import cut_off
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.evaluations import VerdictCount
 from retention_assets.ledger.reports import OpenedReport
 from retention_assets.policy.durations import from_micros, text_of
-from retention_assets.sweep.read import DatasetReading, by_dataset
+from retention_assets.sweep.read import DatasetReading
 
 CLASSES = ("swept", "sweeping", "due", "waiting", "selected", "spared", "kept", "open")
 # names hashed at a time, at least

@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
-from itertools import pairwise
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,7 +18,7 @@ import pyarrow.compute as pc
 from retention_assets.clock import moment
 from retention_assets.evaluation.keepers import Keepers
 from retention_assets.frames.arrays import join_chunks
-from retention_assets.frames.log import DATASETS, LOG, Log, bounds_of, faults_of
+from retention_assets.frames.log import DATASETS, LOG, Log, by_dataset, faults_of
 from retention_assets.frames.soundness import sound_log
 from retention_assets.ledger import Ledger, invariants
 from retention_assets.ledger.leases import ALL_NAMES, NameRange
@@ -195,14 +194,6 @@ def joined(readings: Sequence[DatasetReading]) -> Log:
         return readings[0].log
     transactions, datasets = ([getattr(reading.log, name) for reading in readings] for name in ("transactions", "datasets"))
     return Log(pa.concat_tables(transactions).unify_dictionaries(), pa.concat_tables(datasets))
-
-
-def by_dataset(table: pa.Table) -> dict[str, pa.Table]:
-    # those of one dataset are contiguous
-    column = table["dataset"].cast(pa.string()).dictionary_encode().unify_dictionaries()
-    bounds = bounds_of(pa.table({"dataset": column}))
-    names = table["dataset"].take(pa.array(bounds[:-1])).cast(pa.string()).to_pylist()
-    return {name: table.slice(begin, end - begin) for name, (begin, end) in zip(names, pairwise(bounds.tolist()), strict=True)}
 
 
 @dataclass(frozen=True)

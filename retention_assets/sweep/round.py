@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.errors import Refused, Withheld
+from retention_assets.frames.log import by_dataset
 from retention_assets.ledger.batches import PLANNED_ROWS, Moved, Planned, Settlement
 from retention_assets.ledger.schema import ASIDE, OPEN
 from retention_assets.ledger.trash import AskedBy
@@ -25,7 +26,7 @@ from retention_assets.sweep.dataset_sweep import ActiveDatasets, DatasetSweep, S
 from retention_assets.sweep.execute import Batch, cut_batches
 from retention_assets.sweep.opening import openings_of
 from retention_assets.sweep.permit import ProtectionsChanged
-from retention_assets.sweep.read import among_asked, by_dataset
+from retention_assets.sweep.read import among_asked
 from retention_assets.sweep.recheck import rows_of_marks
 from retention_assets.sweep.verdicts import Fate
 
