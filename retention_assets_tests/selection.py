@@ -42,8 +42,8 @@ def read_list() -> dict[str, int]:
 
 def name_of(nodeid: str) -> str:
     """Name of a test or of a case, as pytest's report has it: `package.folder.module.Class.test[case]`."""
-    path, _, rest = nodeid.partition("::")
-    return ".".join([*Path(path).with_suffix("").parts, *rest.split("::")])
+    test, bracket, case = nodeid.partition("[")
+    return test.replace(".py::", ".").replace("::", ".").replace("/", ".") + bracket + case
 
 
 def without_case(case: str) -> str:
@@ -125,11 +125,8 @@ def choose(seconds: Mapping[str, float], lines: Mapping[str, Collection[tuple[st
 
 
 def write_list(seconds: Mapping[str, float], chosen: Collection[str]) -> None:
-    every, tried, saved = (
-        Counter(map(without_case, seconds)),
-        Counter(map(without_case, chosen)),
-        defaultdict[str, float](float),
-    )
+    every, tried = Counter(map(without_case, seconds)), Counter(map(without_case, chosen))
+    saved = defaultdict[str, float](float)
     for case in seconds.keys() - chosen:
         saved[without_case(case)] += seconds[case]
     left_out = sorted(test for test in every if saved[test] > WORTH)

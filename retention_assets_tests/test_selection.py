@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from retention_assets_tests import selection
-from retention_assets_tests.selection import choose, read_list, write_list
+from retention_assets_tests.selection import choose, name_of, read_list, write_list
 
 A, B, C = (("module.py", line) for line in (1, 2, 3))
 
@@ -20,6 +20,10 @@ def test_each_line_is_run_by_two_tests_and_quick_ones_are_always_tried() -> None
 def test_what_adds_nothing_to_quick_ones_is_not_tried() -> None:
     assert choose({"quick": 0.01, "slow": 1.0}, {"quick": {A}, "slow": {A}}) == {"quick", "slow"}
     assert choose({"quick": 0.01, "too": 0.01, "slow": 1.0}, {"quick": {A}, "too": {A}, "slow": {A}}) == {"quick", "too"}
+
+
+def test_a_case_has_the_name_that_the_report_has() -> None:
+    assert name_of("tests/a/test_b.py::Kind::test_c[::x/y.py-z[0]]") == "tests.a.test_b.Kind.test_c[::x/y.py-z[0]]"
 
 
 def test_what_is_always_tried_is_known_by_its_name() -> None:
